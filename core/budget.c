@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two accounts of a budget, its slots, and how space moves between pools (see budget.h). The
+ * rule backed <= limit is kept in one place: a slot gets its first blocks only in grow, after
+ * make_room.
+ */
+#include "core/budget_internal.h"
+
+#include <errno.h>
+
+#include "core/check.h"
+#include "core/log.h"
+
+/* ---- taken: any thread --------------------------------------------------------------- */
+
+bool budget_take(struct budget *budget, uint64_t bytes) {
+    uint64_t taken = atomic_load(&budget->taken_bytes);
+    do {
+        /* Above the limit after `size` shrank: nothing is given until enough is evicted. */
+        if (taken > budget->limit_bytes || bytes > budget->limit_bytes - taken)
+            return false;
+    } while (!atomic_compare_exchange_weak(&budget->taken_bytes, &taken, taken + bytes));
+    return true;
+}
+
+void budget_give(struct budget *budget, uint64_t bytes) {
+    uint64_t before = atomic_fetch_sub(&budget->taken_bytes, bytes);
+    CHECK(before >= bytes);
+}
+
+uint64_t budget_taken_bytes(const struct budget *budget) {
+    return atomic_load(&budget->taken_bytes);
+}
+
+uint64_t budget_limit_bytes(const struct budget *budget) {
+    return budget->limit_bytes;
+}
+
+uint64_t budget_backed_bytes(const struct budget *budget) {
+    return atomic_load(&budget->backed_bytes);
+}
+
+uint64_t budget_excess_bytes(const struct budget *budget) {
+    uint64_t taken = budget_taken_bytes(budget);
+    return taken > budget->limit_bytes ? taken - budget->limit_bytes : 0;
+}
+
+bool budget_can_punch(const struct budget *budget) {
+    return atomic_load(&budget->can_punch);
+}
+
+/* ---- backed: write thread ------------------------------------------------------------ */
+
+static void add_backed(struct budget *budget, uint64_t bytes) {
+    atomic_fetch_add(&budget->backed_bytes, bytes);
+}
+
+static void drop_backed(struct budget *budget, uint64_t bytes) {
+    uint64_t before = atomic_fetch_sub(&budget->backed_bytes, bytes);
+    CHECK(before >= bytes);
+}
+
+/* The pool with the most bytes in free slots with blocks, or NULL: idle classes give first. */
+static struct pool *find_richest(struct budget *budget) {
+    struct pool *richest = NULL, *pool;
+    uint64_t most = 0;
+    for (unsigned i = 0; (pool = budget_pool_at(budget, i)); i++) {
+        if (pool->is_inline)
+            continue;
+        uint64_t bytes = (uint64_t)slot_pool_backed_free_slots(pool->slots) * pool->slot_bytes;
+        if (bytes > most) {
+            most = bytes;
+            richest = pool;
+        }
+    }
+    return richest;
+}
+
+static int note_unpunchable(struct budget *budget) {
+    if (atomic_exchange(&budget->can_punch, false))
+        log_notice("payload kind %s: the file system cannot punch holes: freed space cannot move "
+                   "between size classes",
+                   budget->kind_name);
+    return -ENOSPC;
+}
+
+/* Gives the blocks of one free slot back to the file system. -ENOSPC: no slot can give any. */
+static int punch_one(struct budget *budget) {
+    struct pool *pool = budget_can_punch(budget) ? find_richest(budget) : NULL;
+    if (!pool)
+        return -ENOSPC;
+    struct slab *slab = atomic_load(&pool->slab);
+    CHECK(slab);
+    uint32_t slot;
+    int r = slot_pool_take_backed(pool->slots, &slot);
+    CHECK(r == 0);
+    r = slab_punch(slab, slot);
+    if (r) {
+        slot_pool_free(pool->slots, slot);
+        return r == -EOPNOTSUPP ? note_unpunchable(budget) : r;
+    }
+    slot_pool_free_bare(pool->slots, slot);
+    drop_backed(budget, pool->slot_bytes);
+    return 0;
+}
+
+static int make_room(struct budget *budget, uint64_t bytes) {
+    while (budget_backed_bytes(budget) + bytes > budget->limit_bytes) {
+        int r = punch_one(budget);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+int budget_fit_to_limit(struct budget *budget) {
+    return make_room(budget, 0);
+}
+
+/* ---- slots --------------------------------------------------------------------------- */
+
+/* At first use. */
+static int open_slab(struct budget *budget, struct pool *pool) {
+    if (atomic_load(&pool->slab))
+        return 0;
+    char name[SLAB_NAME_BYTES_MAX];
+    slab_name_format(budget->kind_name, pool->slot_bytes, name);
+    struct slab *slab;
+    int r =
+        slab_open(budget->rank_directory_fd, name, pool->slot_bytes, pool->slots_max, false, &slab);
+    if (r == 0)
+        atomic_store(&pool->slab, slab);
+    return r;
+}
+
+/* A slot without blocks; they exist from here on, though the write that makes them comes later. */
+static int grow(struct budget *budget, struct pool *pool, uint32_t *ret_slot) {
+    if (slot_pool_free_slots(pool->slots) == 0)
+        return -ENOSPC;
+    int r = make_room(budget, pool->slot_bytes);
+    if (r)
+        return r;
+    r = slot_pool_allocate(pool->slots, ret_slot);
+    CHECK(r == 0);
+    add_backed(budget, pool->slot_bytes);
+    CHECK(budget_backed_bytes(budget) <= budget->limit_bytes);
+    return 0;
+}
+
+int budget_allocate_slot(struct budget *budget, struct pool *pool, uint32_t *ret_slot) {
+    CHECK_ON(WRITER);
+    CHECK(pool->budget == budget && !budget->read_only);
+    if (pool->is_inline)
+        return grow(budget, pool, ret_slot);
+    int r = open_slab(budget, pool);
+    if (r)
+        return r;
+    if (slot_pool_backed_free_slots(pool->slots) > 0)
+        return slot_pool_allocate(pool->slots, ret_slot);
+    return grow(budget, pool, ret_slot);
+}
+
+void budget_free_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
+    CHECK_ON(WRITER);
+    CHECK(pool->budget == budget);
+    slot_pool_free(pool->slots, slot);
+    if (pool->is_inline)
+        drop_backed(budget, pool->slot_bytes);
+    budget_give(budget, pool->slot_bytes);
+}
+
+void budget_return_bare_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
+    CHECK_ON(WRITER);
+    CHECK(pool->budget == budget && !pool->is_inline);
+    /* What the write got before the disk was full counts until it is known to be gone. */
+    if (slab_punch(atomic_load(&pool->slab), slot) != 0) {
+        slot_pool_free(pool->slots, slot);
+        return;
+    }
+    slot_pool_free_bare(pool->slots, slot);
+    drop_backed(budget, pool->slot_bytes);
+}
+
+void budget_quarantine_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
+    CHECK_ON(WRITER);
+    CHECK(pool->budget == budget);
+    slot_pool_quarantine(pool->slots, slot);
+}
+
+/* ---- cold start ---------------------------------------------------------------------- */
+
+/* Slots that the slab's file reaches once what is beyond slots_used is cut off. */
+static int trim_slab(const struct budget *budget, struct pool *pool, uint32_t slots_used,
+                     uint32_t *ret_slots) {
+    struct slab *slab = atomic_load(&pool->slab);
+    uint32_t slots = 0;
+    int r = slab ? slab_slots_in_file(slab, &slots) : 0;
+    if (r)
+        return r;
+    if (slots < slots_used) /* somebody cut the file meanwhile */
+        return -EIO;
+    if (slots > slots_used && !budget->read_only) {
+        r = slab_truncate(slab, slots_used);
+        if (r)
+            return r;
+        slots = slots_used;
+    }
+    *ret_slots = slots;
+    return 0;
+}
+
+int budget_rebuild_pool(struct budget *budget, struct pool *pool,
+                        const struct slot_occupied *occupied, size_t count) {
+    CHECK(pool->budget == budget);
+    uint32_t slots_used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (slots_used <= occupied[i].slot)
+            slots_used = occupied[i].slot + 1;
+    uint32_t slots_backed = slots_used;
+    int r = pool->is_inline ? 0 : trim_slab(budget, pool, slots_used, &slots_backed);
+    if (r)
+        return r;
+    slot_pool_rebuild_from_allocated(pool->slots, occupied, count, slots_backed);
+    atomic_fetch_add(&budget->taken_bytes, count * pool->slot_bytes);
+    add_backed(budget, (pool->is_inline ? count : slots_backed) * pool->slot_bytes);
+    return 0;
+}
+
+int budget_adopt_free_pool(struct budget *budget, struct pool *pool) {
+    CHECK(pool->budget == budget);
+    struct slab *slab = atomic_load(&pool->slab);
+    uint32_t slots = 0;
+    int r = slab ? slab_slots_in_file(slab, &slots) : 0;
+    if (r)
+        return r;
+    if (slots > pool->slots_max)
+        slots = pool->slots_max;
+    slot_pool_rebuild_from_allocated(pool->slots, NULL, 0, slots);
+    add_backed(budget, (uint64_t)slots * pool->slot_bytes);
+    return 0;
+}
+
+/* ---- checking ------------------------------------------------------------------------ */
+
+void budget_verify(struct budget *budget) {
+    uint64_t used_bytes = 0, backed_bytes = 0;
+    struct pool *pool;
+    for (unsigned i = 0; (pool = budget_pool_at(budget, i)); i++) {
+        CHECK(pool->number == i && pool->budget == budget && pool->kind == budget->kind);
+        slot_pool_verify(pool->slots);
+        uint64_t used = pool->slots_max - slot_pool_free_slots(pool->slots);
+        uint64_t backed = pool->is_inline ? used : slot_pool_backed_slots(pool->slots);
+        CHECK(pool->is_inline || backed == 0 || atomic_load(&pool->slab));
+        used_bytes += used * pool->slot_bytes;
+        backed_bytes += backed * pool->slot_bytes;
+    }
+    /* More may be taken: for publications that have no slot yet. */
+    CHECK(used_bytes <= budget_taken_bytes(budget));
+    CHECK(backed_bytes == budget_backed_bytes(budget));
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The park thread and the three ways to wait. A task that core has is counted from before core is
+ * asked until it has run, so that a mount can wait until nothing is left.
+ */
+#include "fs/park.h"
+
+#include <errno.h>
+
+#include "fs/open.h"
+#include "fs/state.h"
+
+enum { TICK_NS = 1000000000 };
+
+int park_init(struct park *park) {
+    pthread_condattr_t monotonic;
+    if (pthread_condattr_init(&monotonic) != 0)
+        return -ENOMEM;
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&park->lock, NULL);
+    pthread_cond_init(&park->changed, &monotonic);
+    pthread_cond_init(&park->settled, NULL);
+    pthread_condattr_destroy(&monotonic);
+    TAILQ_INIT(&park->ready);
+    TAILQ_INIT(&park->starved);
+    return 0;
+}
+
+void park_destroy(struct park *park) {
+    CHECK(!park->running && TAILQ_EMPTY(&park->ready) && TAILQ_EMPTY(&park->starved));
+    pthread_cond_destroy(&park->settled);
+    pthread_cond_destroy(&park->changed);
+    pthread_mutex_destroy(&park->lock);
+}
+
+/* ---- waiting for core
+ * ---------------------------------------------------------------------------- */
+
+void park_begin_wait(struct park *park) {
+    SCOPE_LOCK(&park->lock);
+    park->waiting++;
+}
+
+void park_end_wait(struct park *park) {
+    SCOPE_LOCK(&park->lock);
+    CHECK(park->waiting > 0);
+    if (--park->waiting == 0)
+        pthread_cond_broadcast(&park->settled);
+}
+
+static void run_task(struct task *task) {
+    struct park *park = &task->fs->park;
+    task->run(task); /* may free it */
+    park_end_wait(park);
+}
+
+static void wake(struct task *task, int result) {
+    struct park *park = &task->fs->park;
+    task->result = result;
+    if (task->direct)
+        return run_task(task);
+    SCOPE_LOCK(&park->lock);
+    TAILQ_INSERT_TAIL(&park->ready, task, entry);
+    pthread_cond_signal(&park->changed);
+}
+
+static void wake_waiter(struct waiter *waiter, int result) {
+    wake((struct task *)((char *)waiter - offsetof(struct task, waiter)), result);
+}
+
+static void wake_reservation(struct waiter *waiter, int result) {
+    wake((struct task *)((char *)waiter - offsetof(struct task, reservation.waiter)), result);
+}
+
+/* Core has answered: unless it has the task now, nothing waits. */
+static int answered(struct park *park, int result) {
+    if (result != -EINPROGRESS)
+        park_end_wait(park);
+    return result;
+}
+
+int task_load(struct task *task, struct version *version) {
+    struct park *park = &task->fs->park;
+    task->waiter.wake = wake_waiter;
+    park_begin_wait(park);
+    return answered(park, version_load(version, &task->waiter));
+}
+
+int task_reserve(struct task *task, struct rank *rank, uint8_t kind, uint64_t payload_bytes) {
+    struct park *park = &task->fs->park;
+    task->reservation.waiter.wake = wake_reservation;
+    park_begin_wait(park);
+    return answered(park, rank_reserve(rank, kind, payload_bytes, &task->reservation));
+}
+
+int task_commit(struct task *task, struct rank *rank) {
+    struct park *park = &task->fs->park;
+    task->waiter.wake = wake_waiter;
+    park_begin_wait(park);
+    return answered(park, rank_commit(rank, &task->waiter));
+}
+
+/* ---- waiting for memory
+ * -------------------------------------------------------------------------- */
+
+static void note_free(struct park *park) {
+    SCOPE_LOCK(&park->lock);
+    park->frees++;
+    park->memory_freed = true;
+    pthread_cond_signal(&park->changed);
+}
+
+/* Called by the buffer pool on any thread, also under fs->lock and a handle's: see the lock order.
+ */
+static void memory_freed(void *argument) {
+    note_free(argument);
+}
+
+uint64_t park_want_memory(struct fs *fs) {
+    buffer_pool_want(store_buffers(fs->store), BUFFER_STAGING);
+    SCOPE_LOCK(&fs->park.lock);
+    return fs->park.frees;
+}
+
+void task_wait_memory(struct task *task, uint64_t note) {
+    struct park *park = &task->fs->park;
+    SCOPE_LOCK(&park->lock);
+    struct task *later;
+    TAILQ_FOREACH(later, &park->starved, entry)
+    if (later->deadline_ns > task->deadline_ns)
+        break;
+    if (later)
+        TAILQ_INSERT_BEFORE(later, task, entry);
+    else
+        TAILQ_INSERT_TAIL(&park->starved, task, entry);
+    park->waiting++;
+    if (park->frees != note)
+        park->memory_freed = true;
+    if (park->draining)
+        task->deadline_ns = 0;
+    pthread_cond_signal(&park->changed);
+}
+
+bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes) {
+    struct buffer_pool *pool = store_buffers(fs->store);
+    uint64_t share = buffer_pool_share_bytes(pool, BUFFER_STAGING);
+    uint64_t reserve = share / 2;
+    if (buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes + reserve <= share)
+        return true;
+    SCOPE_LOCK(&fs->park.lock);
+    if (!fs->park.grower)
+        fs->park.grower = handle;
+    return fs->park.grower == handle;
+}
+
+void park_end_growing(struct fs *fs, struct handle *handle) {
+    struct park *park = &fs->park;
+    SCOPE_LOCK(&park->lock);
+    if (park->grower != handle)
+        return;
+    park->grower = NULL;
+    park->frees++;
+    park->memory_freed = true;
+    pthread_cond_signal(&park->changed);
+}
+
+bool park_take_payload(struct park *park, uint64_t bytes) {
+    if (atomic_fetch_add(&park->payload_bytes, bytes) + bytes <= PARKED_PAYLOAD_BYTES_MAX)
+        return true;
+    park_give_payload(park, bytes);
+    return false;
+}
+
+void park_give_payload(struct park *park, uint64_t bytes) {
+    atomic_fetch_sub(&park->payload_bytes, bytes);
+}
+
+/* ---- the thread
+ * ---------------------------------------------------------------------------------- */
+
+/* Under the park's lock: all that can go on now. */
+static void take_runnable(struct park *park, uint64_t now_ns, struct task_list *ret_tasks) {
+    TAILQ_CONCAT(ret_tasks, &park->ready, entry);
+    struct task *task;
+    while ((task = TAILQ_FIRST(&park->starved)) &&
+           (park->memory_freed || task->deadline_ns <= now_ns)) {
+        TAILQ_REMOVE(&park->starved, task, entry);
+        task->result = task->deadline_ns <= now_ns ? -ETIMEDOUT : 0;
+        TAILQ_INSERT_TAIL(ret_tasks, task, entry);
+    }
+    park->memory_freed = false;
+}
+
+static void wait_for_change(struct park *park, uint64_t until_ns) {
+    struct task *starved = TAILQ_FIRST(&park->starved);
+    if (starved && starved->deadline_ns < until_ns)
+        until_ns = starved->deadline_ns;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
+    while (!park->poked && !park->stopping && !park->memory_freed && TAILQ_EMPTY(&park->ready) &&
+           pthread_cond_timedwait(&park->changed, &park->lock, &until) != ETIMEDOUT)
+        ;
+    park->poked = false;
+}
+
+/* Keeps time for opens, pins and hot names; when to come back. */
+static uint64_t keep_time(struct fs *fs, uint64_t now_ns) {
+    uint64_t next_ns = open_run_waiting(fs, now_ns);
+    SCOPE_LOCK(&fs->lock);
+    inode_expire_pins(fs, now_ns);
+    file_cool(fs, now_ns);
+    return next_ns < now_ns + TICK_NS ? next_ns : now_ns + TICK_NS;
+}
+
+static void *run_park(void *argument) {
+    struct fs *fs = argument;
+    struct park *park = &fs->park;
+    for (;;) {
+        uint64_t until_ns = keep_time(fs, clock_monotonic_ns());
+        struct task_list tasks = TAILQ_HEAD_INITIALIZER(tasks);
+        pthread_mutex_lock(&park->lock);
+        wait_for_change(park, until_ns);
+        take_runnable(park, clock_monotonic_ns(), &tasks);
+        bool done = park->stopping && TAILQ_EMPTY(&tasks) && park->waiting == 0;
+        pthread_mutex_unlock(&park->lock);
+        struct task *task;
+        while ((task = TAILQ_FIRST(&tasks))) {
+            TAILQ_REMOVE(&tasks, task, entry);
+            run_task(task);
+        }
+        if (done)
+            return NULL;
+    }
+}
+
+int park_start(struct fs *fs) {
+    buffer_pool_on_free(store_buffers(fs->store), BUFFER_STAGING, memory_freed, &fs->park);
+    int error = pthread_create(&fs->park.thread, NULL, run_park, fs);
+    if (error != 0)
+        return -error;
+    fs->park.running = true;
+    return 0;
+}
+
+void park_poke(struct park *park) {
+    SCOPE_LOCK(&park->lock);
+    park->poked = true;
+    pthread_cond_signal(&park->changed);
+}
+
+void park_settle(struct fs *fs) {
+    struct park *park = &fs->park;
+    SCOPE_LOCK(&park->lock);
+    park->draining = true;
+    struct task *task;
+    TAILQ_FOREACH(task, &park->starved, entry)
+    task->deadline_ns = 0;
+    park->poked = true;
+    pthread_cond_signal(&park->changed);
+    while (park->waiting > 0)
+        pthread_cond_wait(&park->settled, &park->lock);
+}
+
+void park_stop(struct fs *fs) {
+    struct park *park = &fs->park;
+    if (!park->running)
+        return;
+    pthread_mutex_lock(&park->lock);
+    park->stopping = true;
+    pthread_cond_signal(&park->changed);
+    pthread_mutex_unlock(&park->lock);
+    pthread_join(park->thread, NULL);
+    park->running = false;
+}
