@@ -64,6 +64,7 @@ struct change {
     uint64_t id; /* rising per rank */
     struct change *next;
     bool from_gc; /* not asked for by anybody: nobody waits for it to be durable */
+    bool drops;   /* steps[0] deletes a blob that no client removed; its record is in the step */
     struct put put;
     unsigned step_count;
     struct step steps[]; /* CHANGE_STEPS_MAX of them */

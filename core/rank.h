@@ -95,7 +95,7 @@ int rank_find_blob(struct rank *rank, const struct blob_key *key, struct blob_re
 void rank_submit_change(struct rank *rank, struct change *change);
 
 /* Any thread: removes a blob that no client removed (evicted by `load`, bad, withdrawn) if it still
- * has this sequence, and tells fs/. False: it was gone already. */
+ * has this sequence; the write thread tells fs/. False: it was gone already. */
 bool rank_drop_blob(struct rank *rank, const struct blob_key *key, uint64_t sequence);
 
 /* Takes the bytes and the pending bytes of a reservation if there is room now. Any thread. */

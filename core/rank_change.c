@@ -30,22 +30,21 @@ static int current_record(struct rank *rank, const struct blob_key *key,
     return result;
 }
 
+/* Callers may hold locks of fs/: it is told by the write thread (writer_admit). */
 bool rank_drop_blob(struct rank *rank, const struct blob_key *key, uint64_t sequence) {
+    SCOPE_LOCK(&rank->change_lock);
     struct blob_record record;
-    {
-        SCOPE_LOCK(&rank->change_lock);
-        if (current_record(rank, key, &record) < 0 || record.sequence != sequence)
-            return false;
-        struct change *change = change_create();
-        if (!change)
-            return false;
-        change_delete_blob(change, key, sequence);
-        if (key->named)
-            change_delete_name(change, record.directory, record.name, record.name_bytes, key);
-        rank_submit_change(rank, change);
-    }
-    if (rank->store->events.blob_gone)
-        rank->store->events.blob_gone(rank->store->events.argument, rank, key, &record);
+    if (current_record(rank, key, &record) < 0 || record.sequence != sequence)
+        return false;
+    struct change *change = change_create();
+    if (!change)
+        return false;
+    change_delete_blob(change, key, sequence);
+    change->drops = true;
+    change->steps[0].record = record;
+    if (key->named)
+        change_delete_name(change, record.directory, record.name, record.name_bytes, key);
+    rank_submit_change(rank, change);
     return true;
 }
 

@@ -33,7 +33,7 @@ static int lock_directory(int fd, const char *store_path, uint16_t number) {
         return 0;
     int error = errno;
     char holder[32] = "";
-    int length = file_read(fd, HOLDER_NAME, holder, sizeof(holder));
+    int length = text_file_read(fd, HOLDER_NAME, holder, sizeof(holder));
     if (length > 0)
         holder[strcspn(holder, "\n")] = '\0';
     if (error == EWOULDBLOCK) {
@@ -88,7 +88,7 @@ int rank_lock(struct rank *rank, struct store *store, uint16_t number) {
     if (!read_only) {
         char text[32];
         snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-        file_replace(fd, HOLDER_NAME, text);
+        text_file_replace(fd, HOLDER_NAME, text);
     }
     return 0;
 }

@@ -99,7 +99,7 @@ static void fill_record(struct rank *rank, const struct reservation *reservation
     }
 }
 
-static uint64_t checksum_of(const struct buffer *buffer, uint64_t payload_bytes) {
+uint64_t publication_checksum(const struct buffer *buffer, uint64_t payload_bytes) {
     struct iovec few[16] = {0};
     size_t most = payload_bytes / BUFFER_SEGMENT_BYTES + 2;
     struct iovec *pieces = most <= 16 ? few : calloc(most, sizeof(*pieces));
@@ -182,17 +182,16 @@ static bool is_directory(struct rank *rank, const struct publication *publicatio
            entry.type == NAME_DIRECTORY;
 }
 
-/* Under change_lock: everything but the checksum, which may take a while. */
+/* Under change_lock. */
 static int publish(struct rank *rank, struct reservation *reservation,
-                   const struct publication *publication, uint64_t checksum,
-                   struct change *change) {
+                   const struct publication *publication, struct change *change) {
     struct put *put = &change->put;
     if (is_directory(rank, publication))
         return -EISDIR;
     put->key = publication->key;
     put->pool = reservation->pool;
     fill_record(rank, reservation, publication, &put->record);
-    put->record.payload_checksum = checksum;
+    put->record.payload_checksum = publication->payload_checksum;
     int result = make_version(rank, publication, &put->record, &put->version);
     if (result < 0)
         return result;
@@ -211,12 +210,11 @@ int rank_publish(struct rank *rank, struct reservation *reservation,
                  struct blob_record *ret_record) {
     CHECK(publication->remove_count <= 2);
     CHECK(publication->buffer || reservation->payload_bytes == 0);
-    uint64_t checksum = checksum_of(publication->buffer, reservation->payload_bytes);
     struct change *change = change_create();
     if (!change)
         return -ENOMEM;
     SCOPE_LOCK(&rank->change_lock);
-    int result = publish(rank, reservation, publication, checksum, change);
+    int result = publish(rank, reservation, publication, change);
     if (result < 0) {
         change_destroy(change);
         return result;

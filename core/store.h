@@ -125,10 +125,14 @@ void rank_unreserve(struct reservation *reservation);
 /* A new id for a named blob (16 bytes, unique). */
 void rank_new_blob_id(struct rank *rank, struct blob_key *ret_key);
 
+/* What readers will verify. Takes a while for large payloads: hold no lock that others need. */
+uint64_t publication_checksum(const struct buffer *buffer, uint64_t payload_bytes);
+
 /* One step, all or nothing: the blob's new version, its name, and what it replaces. */
 struct publication {
     struct blob_key key;
-    struct buffer *buffer; /* payload from offset 0; core's on success. NULL only for 0 bytes */
+    struct buffer *buffer;     /* payload from offset 0; core's on success. NULL only for 0 bytes */
+    uint64_t payload_checksum; /* publication_checksum of it */
     uint32_t mode, uid, gid;
     int64_t mtime_ns; /* 0: now */
     /* named blobs: the entry to set (always given: it is rewritten) */

@@ -33,7 +33,7 @@ static int write_all(int fd, const char *text, size_t bytes) {
     return 0;
 }
 
-int file_replace(int directory_fd, const char *name, const char *text) {
+int text_file_replace(int directory_fd, const char *name, const char *text) {
     char temp[64];
     snprintf(temp, sizeof(temp), ".%s.new", name);
     int result;
@@ -55,7 +55,7 @@ int file_replace(int directory_fd, const char *name, const char *text) {
     return result;
 }
 
-int file_read(int directory_fd, const char *name, char *ret_text, size_t size) {
+int text_file_read(int directory_fd, const char *name, char *ret_text, size_t size) {
     AUTO_CLOSE int fd = openat(directory_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -83,7 +83,7 @@ static int refuse(const char *path, const char *found, int error) {
 
 int superblock_read(int directory_fd, const char *path, struct superblock *ret_superblock) {
     char text[512];
-    int length = file_read(directory_fd, SUPERBLOCK_NAME, text, sizeof(text));
+    int length = text_file_read(directory_fd, SUPERBLOCK_NAME, text, sizeof(text));
     if (length == -ENOENT)
         return -ENOENT;
     if (length < 0) {
@@ -136,7 +136,7 @@ int superblock_create(int directory_fd, uint64_t size_bytes, struct superblock *
     strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(text, sizeof(text), FIRST_LINE "%d\nuuid %s\nsize %" PRIu64 "\ncreated %s\n",
              FORMAT_VERSION, superblock.uuid, size_bytes, created);
-    result = file_replace(directory_fd, SUPERBLOCK_NAME, text);
+    result = text_file_replace(directory_fd, SUPERBLOCK_NAME, text);
     if (result == 0)
         *ret_superblock = superblock;
     return result;
@@ -148,12 +148,12 @@ int superblock_create(int directory_fd, uint64_t size_bytes, struct superblock *
 int epoch_write(struct rank *rank, uint32_t epoch) {
     char text[64];
     snprintf(text, sizeof(text), "cpl3 epoch %" PRIu32 "\n", epoch);
-    return file_replace(rank->directory_fd, "epoch", text);
+    return text_file_replace(rank->directory_fd, "epoch", text);
 }
 
 int epoch_read(struct rank *rank, uint32_t *ret_epoch) {
     char text[64];
-    int length = file_read(rank->directory_fd, "epoch", text, sizeof(text));
+    int length = text_file_read(rank->directory_fd, "epoch", text, sizeof(text));
     uint32_t epoch;
     int end = 0;
     if (length <= 0 || sscanf(text, "cpl3 epoch %" SCNu32 "\n%n", &epoch, &end) != 1 ||

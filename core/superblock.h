@@ -23,8 +23,8 @@ int superblock_read(int directory_fd, const char *path, struct superblock *ret_s
 int superblock_create(int directory_fd, uint64_t size_bytes, struct superblock *ret_superblock);
 
 /* Replaces a file in one durable step. -errno. */
-int file_replace(int directory_fd, const char *name, const char *text);
+int text_file_replace(int directory_fd, const char *name, const char *text);
 /* Up to size - 1 bytes, NUL terminated. The count or -errno. */
-int file_read(int directory_fd, const char *name, char *ret_text, size_t size);
+int text_file_read(int directory_fd, const char *name, char *ret_text, size_t size);
 
 #endif

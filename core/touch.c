@@ -96,34 +96,36 @@ uint64_t touches_latest_ns(struct touches *touches, uint64_t sequence) {
     return entry ? entry->touch.access_ns : 0;
 }
 
-/* Copies all entries, or those noted since the last time, whose marks it takes away. */
-static size_t copy_entries(struct touches *touches, bool only_noted, struct touch **ret_touches) {
+size_t touches_drain(struct touches *touches, struct touch **ret_touches) {
     SCOPE_LOCK(&touches->lock);
-    size_t most = only_noted ? touches->noted : touches->count;
-    struct touch *copies = most ? calloc(most, sizeof(*copies)) : NULL;
+    struct touch *copies = touches->noted ? calloc(touches->noted, sizeof(*copies)) : NULL;
     if (!copies)
         return 0;
     size_t count = 0;
     struct entry *entry, *next;
     HASH_ITER (hh, touches->by_sequence, entry, next) {
-        if (only_noted && !entry->noted)
+        if (!entry->noted)
             continue;
         copies[count++] = entry->touch;
-        if (only_noted) {
-            entry->noted = false;
-            touches->noted--;
-        }
+        entry->noted = false;
     }
+    touches->noted = 0;
     *ret_touches = copies;
     return count;
 }
 
-size_t touches_drain(struct touches *touches, struct touch **ret_touches) {
-    return copy_entries(touches, true, ret_touches);
-}
-
-size_t touches_snapshot(struct touches *touches, struct touch **ret_touches) {
-    return copy_entries(touches, false, ret_touches);
+size_t touches_snapshot(struct touches *touches, size_t most, struct touch **ret_touches) {
+    SCOPE_LOCK(&touches->lock);
+    if (most > touches->count)
+        most = touches->count;
+    struct touch *copies = most ? calloc(most, sizeof(*copies)) : NULL;
+    if (!copies)
+        return 0;
+    size_t count = 0;
+    for (struct entry *entry = touches->by_sequence; entry && count < most; entry = entry->hh.next)
+        copies[count++] = entry->touch;
+    *ret_touches = copies;
+    return count;
 }
 
 void touches_settle(struct touches *touches, const struct touch *snapshot, size_t count) {

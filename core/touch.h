@@ -34,8 +34,8 @@ uint64_t touches_latest_ns(struct touches *touches, uint64_t sequence);
 /* Write thread: what was noted or moved since the last drain; malloc'ed, freed by the caller; the
  * count. The entries stay until they are settled, so that `stat` keeps showing them. */
 size_t touches_drain(struct touches *touches, struct touch **ret_touches);
-/* Write thread: all entries, to be written to the index. As above. */
-size_t touches_snapshot(struct touches *touches, struct touch **ret_touches);
+/* Write thread: up to `most` entries, to be written to the index. As above. */
+size_t touches_snapshot(struct touches *touches, size_t most, struct touch **ret_touches);
 /* Write thread, after the commit: forgets those of the snapshot that were not moved since. */
 void touches_settle(struct touches *touches, const struct touch *snapshot, size_t count);
 /* Any thread: is there anything to be written? */

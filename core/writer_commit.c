@@ -4,6 +4,7 @@
  * or removed is freed (W3), and only then the overlay lets go of the group's entries.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -179,14 +180,30 @@ static int apply_step(struct index_txn *txn, struct change *change, struct step 
     return 0;
 }
 
-static int apply_group(struct index_txn *txn, struct group *group, struct replaced_list *replaced) {
-    for (struct change *change = group->changes.first; change; change = change->next)
-        for (unsigned i = 0; i < change->step_count; i++) {
-            int result = apply_step(txn, change, &change->steps[i], replaced);
-            if (result < 0)
-                return result;
+/* At its bound, the index takes no new record: that blob alone is withdrawn, and its steps are done
+ * over, so that evictions in the same group still get through. */
+static int apply_change(struct writer *writer, struct index_txn *txn, struct change *change,
+                        struct replaced_list *replaced) {
+    struct put *put = &change->put;
+    for (unsigned i = 0; i < change->step_count; i++) {
+        int result = apply_step(txn, change, &change->steps[i], replaced);
+        if (result == -ENOSPC && index_txn_is_full(txn) && put->version && !put->withdrawn) {
+            budget_free_slot(put->pool->budget, put->pool, put->slot);
+            writer_withdraw(writer, change, result);
+            i = UINT_MAX; /* begin again */
+        } else if (result < 0) {
+            return result;
         }
+    }
     return 0;
+}
+
+static int apply_group(struct writer *writer, struct index_txn *txn, struct group *group,
+                       struct replaced_list *replaced) {
+    int result = 0;
+    for (struct change *change = group->changes.first; change && result == 0; change = change->next)
+        result = apply_change(writer, txn, change, replaced);
+    return result;
 }
 
 /* ---- after it
@@ -316,7 +333,7 @@ int writer_commit(struct writer *writer, struct group *group) {
     sync_slabs(writer, group);
     int result = index_txn_begin(writer->rank->store->index, &txn);
     if (result == 0) {
-        result = apply_group(txn, group, &replaced);
+        result = apply_group(writer, txn, group, &replaced);
         size_t touch_count = 0;
         if (result == 0)
             touch_count = writer_write_touches(writer, txn, &touched, &result);

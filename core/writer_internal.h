@@ -18,6 +18,7 @@ enum {
     GROUP_AGE_NS = 100 * 1000 * 1000,     /* a change is durable after about this time */
     COMMIT_PENDING_BYTES = 64 << 20,      /* or when so much waits in memory */
     TOUCH_COMMIT_NS = 1000 * 1000 * 1000, /* touches ride with a commit at most this often */
+    TOUCHES_PER_TXN = 2048,               /* each may change a page of its own */
     TOUCH_AGE_MAX_S = 10,                 /* and get their own after so long */
     WRITE_DEPTH = 32,                     /* requests in flight */
     WRITE_PIECES = 4,                     /* 1 MiB pieces a request */
@@ -103,6 +104,7 @@ struct writer {
     void *header_blocks;
     struct put *writing_first, *writing_last; /* payloads not completely submitted */
     uint64_t touches_written_ns, retry_at_ns;
+    bool touches_left; /* the last commit could not take them all */
 };
 
 /* writer_put.c: slots and writes. */

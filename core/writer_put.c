@@ -69,6 +69,7 @@ static void begin_writing(struct writer *writer, struct put *put) {
 
 void writer_admit(struct writer *writer) {
     CHECK_ON(WRITER);
+    struct rank *rank = writer->rank;
     struct group *group = writer->open;
     while (writer->queue.first && group->changes.count < GROUP_CHANGES_MAX) {
         struct change *change = writer->queue.first;
@@ -83,6 +84,9 @@ void writer_admit(struct writer *writer) {
         }
         change_list_take(&writer->queue);
         change_list_add(&group->changes, change);
+        if (change->drops && rank->store->events.blob_gone)
+            rank->store->events.blob_gone(rank->store->events.argument, rank, &change->steps[0].key,
+                                          &change->steps[0].record);
         if (!group->opened_ns)
             group->opened_ns = clock_monotonic_ns();
         if (put->has_slot && !put->pool->is_inline) {

@@ -4,12 +4,11 @@
  * its files keep their place when it is renamed. The directories of the ranks are always known.
  */
 #include "fs/inode.h"
+#include "fs/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "fs/state.h"
 
 struct directory *inode_find_directory(struct fs *fs, uint64_t id) {
     struct directory *directory;

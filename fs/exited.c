@@ -7,13 +7,13 @@
  */
 #include "fs/exited.h"
 
+#include "core/cleanup.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "core/cleanup.h"
 
 enum {
     TEXT_BYTES = 2048,

@@ -5,12 +5,12 @@
  */
 #include "fs/inode.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include "fs/attr.h"
 #include "fs/control.h"
 #include "fs/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
 
 struct inode *inode_find(struct fs *fs, uint64_t node) {
     struct inode *inode;

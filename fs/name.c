@@ -4,10 +4,10 @@
  */
 #include "fs/name.h"
 
+#include "core/check.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "core/check.h"
 
 enum {
     DIGITS_MIN = 2 * HASH_BYTES_MIN,

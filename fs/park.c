@@ -5,10 +5,10 @@
  */
 #include "fs/park.h"
 
-#include <errno.h>
-
 #include "fs/open.h"
 #include "fs/state.h"
+
+#include <errno.h>
 
 enum { TICK_NS = 1000000000 };
 

@@ -69,7 +69,7 @@ static void settle(struct fs *fs, struct handle *handle, struct version *version
 }
 
 /* Under both locks, with space reserved. */
-static int publish_now(struct op *op) {
+static int publish_now(struct op *op, uint64_t checksum) {
     struct handle *handle = op->handle;
     struct fs *fs = handle->fs;
     struct blob_record record;
@@ -78,6 +78,7 @@ static int publish_now(struct op *op) {
     bool empty = atomic_load(&handle->size_bytes) == 0;
     struct publication publication = {
         .buffer = empty ? NULL : handle->buffer,
+        .payload_checksum = checksum,
         .mtime_ns = atomic_load(&handle->mtime_ns),
     };
     set_names(handle->file, replaces, &publication);
@@ -116,13 +117,19 @@ int publish_step(struct op *op) {
     }
     if (handle->buffer)
         buffer_trim(handle->buffer, atomic_load(&handle->size_bytes));
+    uint64_t checksum = 0;
+    bool hashed = false;
     while (result == 0) {
+        if (op->reserved && !hashed) {
+            checksum = publication_checksum(handle->buffer, atomic_load(&handle->size_bytes));
+            hashed = true;
+        }
         pthread_mutex_lock(&fs->lock);
         bool due = publish_is_due(handle);
         uint8_t kind = handle->file->key.kind;
         bool ready = due && op->reserved && op->reserved_kind == kind;
         if (ready)
-            result = publish_now(op);
+            result = publish_now(op, checksum);
         pthread_mutex_unlock(&fs->lock);
         if (!due || ready)
             break;

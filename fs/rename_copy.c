@@ -5,9 +5,8 @@
  * memory and for space; the kernel keeps both directories locked meanwhile, but what is published
  * under the names can change, so everything is looked at again at the end.
  */
-#include "fs/rename.h"
-
 #include "fs/attr.h"
+#include "fs/rename.h"
 #include "fs/state.h"
 
 #include <errno.h>
@@ -120,6 +119,7 @@ static int publish_copy(struct fs *fs, struct copy *copy, const struct rename_en
     struct publication publication = {
         .key = *key,
         .buffer = copy->buffer,
+        .payload_checksum = version_payload_checksum(copy->version),
         .mode = old->mode,
         .uid = old->uid,
         .gid = old->gid,

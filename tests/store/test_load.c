@@ -186,6 +186,7 @@ Test(load, with_another_page_size_of_a_kind_is_refused_with_both_sizes) {
     cr_assert_eq(
         buffer_create(store_buffers(world.store), BUFFER_STAGING, 100000, &publication.buffer), 0);
     buffer_zero(publication.buffer, 0, 100000);
+    publication.payload_checksum = publication_checksum(publication.buffer, 100000);
     cr_assert_eq(rank_publish(world.rank, &reservation, &publication, &version, &record), 0);
     version_unref(version);
     world_commit(world.rank);

@@ -56,7 +56,7 @@ Test(opening, superblocks_that_are_not_understood_are_refused) {
     store_world_close(&world);
     char good[512];
     int directory = open(world.path, O_RDONLY | O_DIRECTORY);
-    cr_assert_gt(file_read(directory, "superblock", good, sizeof(good)), 0);
+    cr_assert_gt(text_file_read(directory, "superblock", good, sizeof(good)), 0);
     write_file("superblock", "");
     cr_expect_eq(store_world_open(&world), -EINVAL, "empty");
     write_file("superblock", "cpl3 store, format 2\nsomething else\n");

@@ -169,6 +169,7 @@ static int publish(struct rank *rank, struct publication *publication, uint64_t 
     publication->buffer = staging_buffer(rank, store_buffers(rank->store), bytes);
     buffer_write(publication->buffer, 0, payload, bytes);
     free(payload);
+    publication->payload_checksum = publication_checksum(publication->buffer, bytes);
     struct version *published;
     struct blob_record record;
     result = rank_publish(rank, &blocking.reservation, publication, &published, &record);
