@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "fs/descriptors.h"
 #include "fs/exit_code.h"
 
 static int code_of_child(pid_t child) {
@@ -62,16 +63,6 @@ int background_start(bool foreground, struct background *ret_background) {
     return 0;
 }
 
-static void leave_terminal(void) {
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; standard++)
-        dup2(fd, standard);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
-
 int background_report_serving(struct background *background) {
     if (background->report_fd < 0)
         return 0;
@@ -83,6 +74,6 @@ int background_report_serving(struct background *background) {
     if (error)
         return error;
     log_use_syslog(true);
-    leave_terminal();
+    descriptors_leave_standard();
     return chdir("/") < 0 ? -errno : 0;
 }

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leaving behind the descriptors that a process was born with. */
+#include "fs/descriptors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+void descriptors_leave_standard(void) {
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; standard++)
+        dup2(fd, standard);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+void descriptors_keep_only(int fd) {
+    const unsigned first = STDERR_FILENO + 1, kept = (unsigned)fd;
+    if (kept > first)
+        close_range(first, kept - 1, 0);
+    close_range(kept < first ? first : kept + 1, ~0u, 0);
+}

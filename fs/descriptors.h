@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leaving behind the descriptors that a process was born with. */
+#ifndef CPL3_FS_DESCRIPTORS_H
+#define CPL3_FS_DESCRIPTORS_H
+
+/* Standard input, output and error become /dev/null: a terminal or a pipe is not kept waiting. */
+void descriptors_leave_standard(void);
+
+/* Closes all but the standard ones and this one. */
+void descriptors_keep_only(int fd);
+
+#endif
