@@ -57,8 +57,8 @@ objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all deps test check check-layers check-format check-tsan demo install clean help \
-        build-tests build-stress FORCE
+.PHONY: all deps test check check-layers check-format check-tsan bench bench-quick demo install \
+        clean help build-tests build-stress FORCE
 
 all: $(B)/cpl3fs $(B)/cpl3 ## build/cpl3fs (the daemon) and build/cpl3 (the tool); also VARIANT=asan|tsan|debug
 
@@ -120,7 +120,7 @@ $(B)/stress/%: $(B)/obj/tests/stress/%.o $(TEST_ARCHIVES)
 build-tests: all $(SUITES:%=$(B)/test-%)
 build-stress: all $(STRESS)
 
-test: ## unit, store and mount tests, ordinary and under ASan + UBSan; the last line is the totals
+test: deps ## unit, store and mount tests, ordinary and under ASan + UBSan; the last line is the totals
 	@$(MAKE) --no-print-directory build-tests
 	@$(MAKE) --no-print-directory build-tests VARIANT=asan
 	@tests/support/run_tests build build/asan
@@ -138,12 +138,28 @@ check-tsan: ## tests/stress under ThreadSanitizer, with their short default time
 	@$(MAKE) --no-print-directory build-stress VARIANT=tsan
 	@tests/support/run_stress $(STRESS:$(B)/stress/%=build/tsan/stress/%)
 
+# ---- benchmark -------------------------------------------------------------------------------------
+
+# The program that measures; what drives it and reports is tests/bench/run.
+$(B)/bench/measure: $(call objects,$(wildcard tests/bench/*.c)) $(B)/libcore.a
+	@mkdir -p $(@D)
+	$(call SAY,link $@)
+	$(Q)$(LINK) -o $@ $^ $(CORE_LIBS)
+
+bench: all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 15 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
+	@tests/bench/run $(BENCH_FLAGS)
+
+bench-quick: all $(B)/bench/measure ## the same with fewer sizes and repetitions, 2 minutes
+	@tests/bench/run --quick $(BENCH_FLAGS)
+
 # ---- the rest --------------------------------------------------------------------------------------
 
 deps: ## install what is missing (Debian packages; needs root only if something is)
 	@tools/install-deps
 
-demo: all ## mount a small store, use it, restart it, damage it; leaves the mount up to play with
+# Built by a make of its own: this one asked pkg-config before the packages were there.
+demo: deps ## mount a small store, use it, restart it, damage it; leaves the mount up to play with
+	@$(MAKE) --no-print-directory all
 	@tools/demo.sh
 
 PREFIX     ?= /usr/local
@@ -157,12 +173,7 @@ install: all ## into DESTDIR and PREFIX (/usr/local; mount -t cpl3 and fstab nee
 	install -D -m 755 $(B)/cpl3fs $(LIBEXECDIR)/cpl3fs
 	install -D -m 755 $(B)/cpl3 $(BINDIR)/cpl3
 	install -D -m 755 mount.cpl3 $(SBINDIR)/mount.cpl3
-	for page in $(wildcard fs/*.8); do \
-	    install -D -m 644 $$page $(MANDIR)/man8/$${page##*/} || exit 1; \
-	done
-	for page in $(wildcard tools/*.1); do \
-	    install -D -m 644 $$page $(MANDIR)/man1/$${page##*/} || exit 1; \
-	done
+	install -D -m 644 -t $(MANDIR)/man8 $(wildcard fs/*.8)
 
 clean: ## remove build/
 	@! grep -qF ' $(CURDIR)/build/' /proc/mounts || \

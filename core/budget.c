@@ -181,6 +181,16 @@ void budget_return_bare_slot(struct budget *budget, struct pool *pool, uint32_t 
     drop_backed(budget, pool->slot_bytes);
 }
 
+bool budget_punch_free(struct budget *budget, uint64_t bytes) {
+    CHECK_ON(WRITER);
+    uint64_t backed = budget_backed_bytes(budget);
+    uint64_t goal = backed > bytes ? backed - bytes : 0;
+    while (budget_backed_bytes(budget) > goal)
+        if (punch_one(budget) != 0)
+            return false;
+    return true;
+}
+
 void budget_quarantine_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
     CHECK_ON(WRITER);
     CHECK(pool->budget == budget);

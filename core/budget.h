@@ -97,6 +97,9 @@ void budget_free_slot(struct budget *budget, struct pool *pool, uint32_t slot);
  * bytes stay taken: for another try, once a victim of the same pool has left a backed slot.
  */
 void budget_return_bare_slot(struct budget *budget, struct pool *pool, uint32_t slot);
+/* Write thread. Gives blocks of free slots back to the file system, at least so many bytes. False:
+ * there are not so many, or they cannot be punched. */
+bool budget_punch_free(struct budget *budget, uint64_t bytes);
 /* Write thread, after a failed write: the slot is BAD and its bytes stay taken. */
 void budget_quarantine_slot(struct budget *budget, struct pool *pool, uint32_t slot);
 

@@ -126,6 +126,13 @@ bool buffer_move_to_share(struct buffer *buffer, enum buffer_share share) {
     return true;
 }
 
+uint64_t buffer_capacity_for(uint64_t capacity_bytes) {
+    size_t count;
+    uint32_t last_bytes;
+    shape(capacity_bytes, &count, &last_bytes);
+    return shaped_bytes(count, last_bytes);
+}
+
 uint64_t buffer_capacity_bytes(const struct buffer *buffer) {
     return buffer->capacity_bytes;
 }

@@ -58,6 +58,8 @@ int buffer_reserve(struct buffer *buffer, uint64_t capacity_bytes);
 void buffer_trim(struct buffer *buffer, uint64_t capacity_bytes);
 /* Moves the accounting to the other share; false if there is no room in it. */
 bool buffer_move_to_share(struct buffer *buffer, enum buffer_share share);
+/* What a buffer with this capacity really has, and takes of its share. */
+uint64_t buffer_capacity_for(uint64_t capacity_bytes);
 uint64_t buffer_capacity_bytes(const struct buffer *buffer);
 
 /* Within the capacity (CHECK). */

@@ -93,6 +93,14 @@ void change_apply_to_overlay(const struct change *change, struct overlay *overla
     }
 }
 
+void change_drop_blob_names(struct change *change) {
+    for (unsigned i = 0; i < change->step_count; i++) {
+        struct step *step = &change->steps[i];
+        if (step->kind == STEP_PUT_NAME && step->entry.type == NAME_BLOB)
+            step->kind = STEP_DELETE_NAME;
+    }
+}
+
 void change_settle_in_overlay(const struct change *change, struct overlay *overlay) {
     for (unsigned i = 0; i < change->step_count; i++) {
         const struct step *step = &change->steps[i];

@@ -88,6 +88,8 @@ void change_delete_name(struct change *change, uint64_t directory, const char *n
 /* Makes the steps visible, in order. Under the change lock; the change has its id and, with a
  * payload, its version and record. */
 void change_apply_to_overlay(const struct change *change, struct overlay *overlay);
+/* Runtime clear: names of blobs that the change would set are deleted instead. */
+void change_drop_blob_names(struct change *change);
 /* After the commit. */
 void change_settle_in_overlay(const struct change *change, struct overlay *overlay);
 

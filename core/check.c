@@ -27,7 +27,7 @@ static const char *role_name(enum thread_role role) {
 }
 
 void check_failed(const char *file, int line, const char *condition) {
-    log_error("%s:%d: check failed on thread role %s: %s; aborting", file, line,
+    log_fatal("%s:%d: check failed on thread role %s: %s; aborting", file, line,
               role_name(thread_role), condition);
     abort();
 }

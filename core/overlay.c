@@ -66,22 +66,15 @@ static struct overlay_node *table_unlink(struct overlay *overlay, struct overlay
     return node;
 }
 
-/* Takes out all nodes that `wanted` accepts (NULL: all), as a chain. */
-static struct overlay_node *table_extract(struct overlay *overlay, struct overlay_table *table,
-                                          bool (*wanted)(const struct overlay_node *node)) {
+/* Takes out all nodes, as a chain. */
+static struct overlay_node *table_extract(struct overlay *overlay, struct overlay_table *table) {
     struct overlay_node *chain = NULL;
-    for (size_t i = 0; i < table->bucket_count; i++) {
-        struct overlay_node **link = &table->buckets[i];
-        while (*link) {
-            if (wanted && !wanted(*link)) {
-                link = &(*link)->next;
-                continue;
-            }
-            struct overlay_node *node = table_unlink(overlay, table, link);
+    for (size_t i = 0; i < table->bucket_count; i++)
+        while (table->buckets[i]) {
+            struct overlay_node *node = table_unlink(overlay, table, &table->buckets[i]);
             node->next = chain;
             chain = node;
         }
-    }
     return chain;
 }
 
@@ -128,8 +121,8 @@ void overlay_destroy(struct overlay *overlay) {
         return;
     for (unsigned i = 0; i < OVERLAY_SHARDS; i++) {
         struct overlay_shard *shard = &overlay->shards[i];
-        free_blob_chain(table_extract(overlay, &shard->blobs, NULL));
-        free_name_chain(table_extract(overlay, &shard->names, NULL));
+        free_blob_chain(table_extract(overlay, &shard->blobs));
+        free_name_chain(table_extract(overlay, &shard->names));
         free(shard->blobs.buckets);
         free(shard->names.buckets);
         pthread_mutex_destroy(&shard->lock);
@@ -366,21 +359,24 @@ void overlay_settle_name(struct overlay *overlay, uint64_t directory, const char
 
 /* ---- clear --------------------------------------------------------------------------- */
 
-static bool is_name_of_blob(const struct overlay_node *node) {
-    return !node->gone && ((const struct overlay_name_node *)node)->entry.type == NAME_BLOB;
+/* Under the shard's lock. */
+static void remove_blob_names(struct overlay_table *table) {
+    for (size_t i = 0; i < table->bucket_count; i++)
+        for (struct overlay_node *node = table->buckets[i]; node; node = node->next)
+            if (((struct overlay_name_node *)node)->entry.type == NAME_BLOB)
+                node->gone = true;
 }
 
 void overlay_clear_blobs(struct overlay *overlay) {
     for (unsigned i = 0; i < OVERLAY_SHARDS; i++) {
         struct overlay_shard *shard = &overlay->shards[i];
-        struct overlay_node *blobs, *names;
+        struct overlay_node *blobs;
         {
             SCOPE_LOCK(&shard->lock);
-            blobs = table_extract(overlay, &shard->blobs, NULL);
-            names = table_extract(overlay, &shard->names, is_name_of_blob);
+            blobs = table_extract(overlay, &shard->blobs);
+            remove_blob_names(&shard->names);
             bump_stamp(shard);
         }
         free_blob_chain(blobs);
-        free_name_chain(names);
     }
 }

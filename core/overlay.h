@@ -60,7 +60,8 @@ int overlay_remove_name(struct overlay *overlay, uint64_t directory, const char 
 void overlay_settle_blob(struct overlay *overlay, const struct blob_key *key, uint64_t change);
 void overlay_settle_name(struct overlay *overlay, uint64_t directory, const char *name,
                          size_t name_bytes, uint64_t change);
-/* Runtime clear: forgets all blobs and names of blobs (directories stay). */
+/* Runtime clear: forgets all blobs; names of blobs are removed by the changes that set them
+ * (directories stay). */
 void overlay_clear_blobs(struct overlay *overlay);
 
 uint64_t overlay_entries(const struct overlay *overlay); /* any thread, approximate */

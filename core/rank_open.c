@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,87 +16,6 @@
 #include "core/rank.h"
 #include "core/superblock.h"
 #include "core/writer.h"
-
-#define HOLDER_NAME "holder"
-
-/* ---- the lock
- * ----------------------------------------------------------------------------------------- */
-
-static void rank_name(uint16_t number, char *ret_name, size_t size) {
-    snprintf(ret_name, size, "rank%u", number);
-}
-
-/* flock on the directory itself: it is the same one by whatever path it is reached. */
-static int lock_directory(int fd, const char *store_path, uint16_t number) {
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    int error = errno;
-    char holder[32] = "";
-    int length = text_file_read(fd, HOLDER_NAME, holder, sizeof(holder));
-    if (length > 0)
-        holder[strcspn(holder, "\n")] = '\0';
-    if (error == EWOULDBLOCK) {
-        log_error("rank %u of store %s is in use by process %s; nothing was changed. Unmount that "
-                  "one first, or mount another rank",
-                  number, store_path, length > 0 ? holder : "(unknown)");
-        return -EBUSY;
-    }
-    log_error("rank %u of store %s: locking it: %s", number, store_path, strerror(error));
-    return -error;
-}
-
-int rank_try_lock(const struct config *config, int store_fd, uint16_t number) {
-    char name[16];
-    rank_name(number, name, sizeof(name));
-    AUTO_CLOSE int fd = openat(store_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        if (!config->read_only)
-            return 0;
-        log_error("store %s has no rank %u, and a read-only mount makes none", config->store_path,
-                  number);
-        return -ENOENT;
-    }
-    if (fd < 0) {
-        int error = errno;
-        log_error("store %s: %s: %s", config->store_path, name, strerror(error));
-        return -error;
-    }
-    return lock_directory(fd, config->store_path, number);
-}
-
-int rank_lock(struct rank *rank, struct store *store, uint16_t number) {
-    char name[16];
-    rank->number = number;
-    rank->store = store;
-    rank_name(number, name, sizeof(name));
-    bool read_only = store->config.read_only;
-    if (!read_only && mkdirat(store->directory_fd, name, 0700) == 0)
-        fsync(store->directory_fd);
-    int fd = openat(store->directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        int error = errno;
-        log_error("store %s: %s: %s", store->config.store_path, name, strerror(error));
-        return -error;
-    }
-    int result = lock_directory(fd, store->config.store_path, number);
-    if (result < 0) {
-        close(fd);
-        return result;
-    }
-    rank->directory_fd = fd;
-    if (!read_only) {
-        char text[32];
-        snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-        text_file_replace(fd, HOLDER_NAME, text);
-    }
-    return 0;
-}
-
-void rank_unlock(struct rank *rank) {
-    if (!rank->store->config.read_only)
-        unlinkat(rank->directory_fd, HOLDER_NAME, 0);
-    close(rank->directory_fd);
-}
 
 /* ---- budgets
  * ------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of one rank, for store.c: lock, open (with its cold start), start, stop, close, unlock.
- */
+/* The life of one rank, for store.c, between rank_lock and rank_unlock: open (with its cold start),
+ * start, stop, close. */
 #ifndef CPL3_CORE_RANK_OPEN_H
 #define CPL3_CORE_RANK_OPEN_H
 
@@ -9,13 +9,6 @@
 /* Do the payload kinds, size, max_file and memory fit together? -EINVAL after one log line.
  * Resolves max_file when it was not given. Changes nothing else. */
 int rank_check_budgets(struct config *config);
-
-/* Is the rank free? 0, or -EBUSY after a log line that names the holder. Changes nothing. */
-int rank_try_lock(const struct config *config, int store_fd, uint16_t number);
-
-/* Makes the rank's directory and locks it for this process. -EBUSY as above. */
-int rank_lock(struct rank *rank, struct store *store, uint16_t number);
-void rank_unlock(struct rank *rank);
 
 /* Slabs of payload kinds that this mount does not declare, or declares with another page size:
  * `load` refuses (-EINVAL after a log line), `clear` removes them. The rank is locked. */

@@ -13,11 +13,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/check.h"
 #include "core/cleanup.h"
 #include "core/rank.h"
+#include "core/rank_lock.h"
 #include "core/rank_open.h"
 #include "core/superblock.h"
 
@@ -241,6 +243,29 @@ static int open_ranks(struct store *store) {
     return result;
 }
 
+/* A process in the background may have said its last words where nobody listened. */
+static void tell_last_fatal(const struct store *store) {
+    char words[4096], when[32];
+    struct stat status;
+    struct tm utc;
+    if (fstatat(store->directory_fd, LOG_FATAL_NAME, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
+        text_file_read(store->directory_fd, LOG_FATAL_NAME, words, sizeof(words)) < 0)
+        return;
+    words[strcspn(words, "\n")] = '\0';
+    gmtime_r(&status.st_mtime, &utc);
+    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    log_notice("store %s: a process that served it crashed at %s: %s", store->config.store_path,
+               when, words);
+    unlinkat(store->directory_fd, LOG_FATAL_NAME, 0);
+}
+
+static void watch_for_fatal(const struct store *store) {
+    if (store->config.read_only)
+        return;
+    tell_last_fatal(store);
+    log_keep_fatal_in(store->directory_fd);
+}
+
 int store_open(const struct config *config, const struct store_events *events,
                struct store **ret_store) {
     struct store *store = calloc(1, sizeof(*store));
@@ -255,6 +280,8 @@ int store_open(const struct config *config, const struct store_events *events,
     if (result == 0)
         result = open_directory(store);
     if (result == 0)
+        watch_for_fatal(store);
+    if (result == 0)
         result = open_ranks(store);
     if (result < 0) {
         store_close(store);
@@ -264,19 +291,36 @@ int store_open(const struct config *config, const struct store_events *events,
     return 0;
 }
 
+void store_note_serving(struct store *store, unsigned major, unsigned minor) {
+    for (unsigned i = 0; i < store->rank_count; i++)
+        rank_note_serving(&store->ranks[i], major, minor);
+}
+
+void store_note_closing(struct store *store) {
+    for (unsigned i = 0; i < store->rank_count; i++)
+        rank_note_closing(&store->ranks[i]);
+}
+
+int store_find_server(const char *store_path, unsigned major, unsigned minor, pid_t *ret_pid) {
+    return rank_find_server(store_path, major, minor, ret_pid);
+}
+
 void store_close(struct store *store) {
     if (!store)
         return;
+    store_note_closing(store);
     for (unsigned i = 0; i < store->rank_count; i++)
         rank_stop(&store->ranks[i]);
     for (unsigned i = 0; i < store->rank_count; i++)
         rank_close(&store->ranks[i]);
     buffer_pool_close(store->buffers);
     index_close(store->index);
-    for (unsigned i = 0; i < store->rank_count; i++)
-        rank_unlock(&store->ranks[i]);
     if (store->index_lock_fd >= 0)
         close(store->index_lock_fd);
+    log_keep_fatal_in(-1);
+    /* Last: who waits for a rank finds the rest free, too. */
+    for (unsigned i = 0; i < store->rank_count; i++)
+        rank_unlock(&store->ranks[i]);
     if (store->directory_fd >= 0)
         close(store->directory_fd);
     free(store->ranks);

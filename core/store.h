@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "core/blob.h"
 #include "core/buffer.h"
@@ -45,8 +46,9 @@ struct store_events {
 
 /*
  * Checks that the store can be opened as configured, without changing anything: superblock, format,
- * sizes, rank locks (tried and released). 0, or -errno after one log line that says what, the value
- * found and what is allowed. For before the fork into the background.
+ * sizes, rank locks (tried and released; waits for a holder that is ending). 0, or -errno after one
+ * log line that says what, the value found and what is allowed. For before the fork into the
+ * background.
  */
 int store_preflight(const struct config *config);
 /*
@@ -56,9 +58,19 @@ int store_preflight(const struct config *config);
  */
 int store_open(const struct config *config, const struct store_events *events,
                struct store **ret_store);
+/*
+ * For who asks for a rank of ours meanwhile: it is served by the mount on this device (st_dev) and
+ * stays in use; or it is about to be free, and waiting is worth while.
+ */
+void store_note_serving(struct store *store, unsigned major, unsigned minor);
+void store_note_closing(struct store *store);
 /* Commits everything, marks the ranks clean, ends the threads. All versions are back. NULL is fine.
  */
 void store_close(struct store *store);
+
+/* The living process that serves the mount on this device out of a store. -ENOENT: not known (it is
+ * read-only, or the store is out of sight); -ESRCH: that process has ended or is dying. */
+int store_find_server(const char *store_path, unsigned major, unsigned minor, pid_t *ret_pid);
 
 const struct config *store_config(const struct store *store);        /* with defaults resolved */
 struct buffer_pool *store_buffers(const struct store *store);        /* BUFFER_STAGING is for fs/ */
@@ -202,7 +214,8 @@ int rank_set_directory_attributes(struct rank *rank, uint64_t directory, const c
 
 /*
  * All changes made before are durable when the waiter is woken (always -EINPROGRESS, or 0 when
- * there is nothing to commit): 0, or -EIO when a version among them was withdrawn.
+ * there is nothing to commit): 0, or -ENOSPC (the host's disk is full) or -EIO when a version among
+ * them was withdrawn.
  */
 int rank_commit(struct rank *rank, struct waiter *waiter);
 /* Forgets every blob of the rank (directories stay), on the write thread; the waiter is woken when

@@ -15,21 +15,35 @@
 
 enum { DELETES_PER_TXN = 4096 };
 
-static bool has_work(const struct writer *writer) {
-    return writer->queue.first || writer->open->opened_ns || writer->closing->opened_ns;
+static bool has_puts(const struct change_list *list) {
+    for (const struct change *change = list->first; change; change = change->next)
+        if (change->put.version)
+            return true;
+    return false;
 }
 
-/* False: something was published meanwhile and has to be committed under the old epoch first. */
+static void drop_names(const struct change_list *list) {
+    for (struct change *change = list->first; change; change = change->next)
+        change_drop_blob_names(change);
+}
+
+/*
+ * False: something was published meanwhile and has to be committed under the old epoch first. No
+ * publication begins during a clear, so that is soon over; the other changes never end under load,
+ * but they may be committed after it, without the names of blobs that they would set.
+ */
 static bool switch_epoch(struct writer *writer, uint32_t epoch) {
     struct rank *rank = writer->rank;
     SCOPE_LOCK(&rank->change_lock);
-    {
-        SCOPE_LOCK(&writer->inbox_lock);
-        if (writer->inbox.first)
-            return false;
-    }
+    SCOPE_LOCK(&writer->inbox_lock);
+    if (has_puts(&writer->inbox))
+        return false;
     atomic_store(&rank->epoch, epoch);
     overlay_clear_blobs(rank->overlay);
+    drop_names(&writer->inbox);
+    drop_names(&writer->queue);
+    drop_names(&writer->open->changes);
+    drop_names(&writer->closing->changes);
     return true;
 }
 
@@ -92,7 +106,8 @@ void writer_clear(struct writer *writer) {
         return;
     }
     atomic_store(&rank->clearing, true);
-    if (has_work(writer))
+    if (has_puts(&writer->queue) || has_puts(&writer->open->changes) ||
+        has_puts(&writer->closing->changes))
         return; /* due at once: see writer_commit_due */
     uint32_t epoch = atomic_load(&rank->epoch) + 1;
     int result = epoch_write(rank, epoch);

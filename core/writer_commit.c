@@ -66,7 +66,7 @@ static void withdraw_slab(struct writer *writer, struct group *group, const stru
         struct put *put = &change->put;
         if (!put->version || put->withdrawn || put->pool != pool)
             continue;
-        budget_quarantine_slot(put->pool->budget, put->pool, put->slot);
+        writer_give_slot_up(put, error);
         stats_add(&writer->rank->stats, write_errors, 1);
         writer_withdraw(writer, change, error);
     }
@@ -297,8 +297,8 @@ static void settle_group(struct writer *writer, struct group *group,
         change_destroy(change);
     }
     atomic_store(&writer->durable_change, durable);
-    writer_wake_commit_waiters(writer, durable, group->withdrew ? -EIO : 0);
-    group->withdrew = false;
+    writer_wake_commit_waiters(writer, durable, group->error);
+    group->error = 0;
     group->opened_ns = 0;
 }
 

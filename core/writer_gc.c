@@ -95,9 +95,9 @@ uint64_t writer_evict(struct writer *writer, struct group *group, struct budget 
     return found;
 }
 
-bool writer_evict_now(struct writer *writer, struct pool *pool) {
+bool writer_evict_now(struct writer *writer, struct pool *pool, int only_pool) {
     struct group alone = {0};
-    if (!writer_evict(writer, &alone, pool->budget, (int)pool->number, pool->slot_bytes))
+    if (!writer_evict(writer, &alone, pool->budget, only_pool, pool->slot_bytes))
         return false;
     int result = writer_commit(writer, &alone);
     if (result < 0) {

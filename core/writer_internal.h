@@ -54,7 +54,7 @@ struct group {
     struct change_list changes;
     unsigned puts_in_flight;     /* payloads whose writes are not finished */
     uint64_t opened_ns;          /* monotonic; 0: empty */
-    bool withdrew;               /* a payload among them could not be stored */
+    int error;                   /* -errno: a payload among them could not be stored */
     struct retired_list retired; /* RETIRING slots that this group's commit lets go */
 };
 
@@ -111,6 +111,8 @@ struct writer {
 void writer_admit(struct writer *writer);
 void writer_submit_writes(struct writer *writer);
 void writer_complete_write(struct writer *writer, struct slab_request *request);
+/* A slot that could not be written: free again if the disk lacked space, else quarantined. */
+void writer_give_slot_up(struct put *put, int error);
 /* The payload cannot be stored: the blob becomes a miss. */
 void writer_withdraw(struct writer *writer, struct change *change, int error);
 
@@ -122,8 +124,9 @@ void writer_collect(struct writer *writer);
  */
 uint64_t writer_evict(struct writer *writer, struct group *group, struct budget *budget,
                       int only_pool, uint64_t bytes);
-/* The same with a commit of its own, so that the slots are free on return. False: nothing was. */
-bool writer_evict_now(struct writer *writer, struct pool *pool);
+/* A slot's worth of the pool's budget, with a commit of its own, so that the slots are free on
+ * return. False: nothing was. */
+bool writer_evict_now(struct writer *writer, struct pool *pool, int only_pool);
 void writer_serve_space_waiters(struct writer *writer);
 
 /* writer_commit.c */

@@ -15,6 +15,11 @@ static struct change *change_of(struct put *put) {
     return (struct change *)((char *)put - offsetof(struct change, put));
 }
 
+/* Says nothing about the slot, and may be over soon. */
+static bool is_lack_of_space(int error) {
+    return error == -ENOSPC || error == -EDQUOT;
+}
+
 void writer_withdraw(struct writer *writer, struct change *change, int error) {
     struct put *put = &change->put;
     struct rank *rank = writer->rank;
@@ -22,7 +27,7 @@ void writer_withdraw(struct writer *writer, struct change *change, int error) {
     CHECK(!put->withdrawn);
     put->withdrawn = true;
     if (put->group)
-        put->group->withdrew = true;
+        put->group->error = is_lack_of_space(error) ? -ENOSPC : -EIO;
     if (!put->has_slot)
         budget_give(put->pool->budget, put->pool->slot_bytes);
     atomic_fetch_sub(&rank->pending_bytes, put->record.payload_bytes);
@@ -192,26 +197,47 @@ static bool is_submitting(const struct writer *writer, const struct put *put) {
     return put->next_writing || writer->writing_last == put;
 }
 
-/* The host's disk is full: a slot of this pool that has its blocks is emptied and used instead. */
-static bool use_backed_slot(struct writer *writer, struct put *put) {
-    if (++put->tries > PUT_TRIES_MAX || !writer_evict_now(writer, put->pool))
-        return false;
+/* The slot that was refused goes back, one of the same pool that has its blocks takes its place. */
+static bool take_backed_slot(struct writer *writer, struct put *put) {
+    struct budget *budget = put->pool->budget;
     uint32_t refused = put->slot;
-    if (budget_allocate_slot(put->pool->budget, put->pool, &put->slot) < 0) {
+    if (!writer_evict_now(writer, put->pool, (int)put->pool->number) ||
+        budget_allocate_slot(budget, put->pool, &put->slot) < 0) {
         put->slot = refused;
         return false;
     }
-    budget_return_bare_slot(put->pool->budget, put->pool, refused);
+    budget_return_bare_slot(budget, put->pool, refused);
+    return true;
+}
+
+/* The host's disk is full: the blocks come from this pool, or from any other one, that has some. */
+static bool find_blocks(struct writer *writer, struct put *put) {
+    struct budget *budget = put->pool->budget;
+    if (++put->tries > PUT_TRIES_MAX)
+        return false;
+    if (!take_backed_slot(writer, put) && !budget_punch_free(budget, put->pool->slot_bytes) &&
+        !(writer_evict_now(writer, put->pool, -1) &&
+          budget_punch_free(budget, put->pool->slot_bytes)))
+        return false;
     begin_writing(writer, put);
     return true;
+}
+
+void writer_give_slot_up(struct put *put, int error) {
+    if (!is_lack_of_space(error)) {
+        budget_quarantine_slot(put->pool->budget, put->pool, put->slot);
+        return;
+    }
+    budget_return_bare_slot(put->pool->budget, put->pool, put->slot);
+    put->has_slot = false;
 }
 
 static void finish_put(struct writer *writer, struct put *put) {
     if (put->error) {
         stats_add(&writer->rank->stats, write_errors, 1);
-        if (put->error == -ENOSPC && use_backed_slot(writer, put))
+        if (is_lack_of_space(put->error) && find_blocks(writer, put))
             return;
-        budget_quarantine_slot(put->pool->budget, put->pool, put->slot);
+        writer_give_slot_up(put, put->error);
         writer_withdraw(writer, change_of(put), put->error);
     }
     CHECK(put->group->puts_in_flight > 0);

@@ -5,6 +5,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+void descriptors_ensure_standard(void) {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 void descriptors_leave_standard(void) {
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd < 0)

@@ -3,6 +3,10 @@
 #ifndef CPL3_FS_DESCRIPTORS_H
 #define CPL3_FS_DESCRIPTORS_H
 
+/* Those of standard input, output and error that were closed become /dev/null: else the next file
+ * to be opened, a slab perhaps, would get the messages. First of all. */
+void descriptors_ensure_standard(void);
+
 /* Standard input, output and error become /dev/null: a terminal or a pipe is not kept waiting. */
 void descriptors_leave_standard(void);
 

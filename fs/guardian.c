@@ -20,6 +20,7 @@
 
 #include <linux/capability.h>
 
+#include "core/check.h"
 #include "core/log.h"
 #include "fs/connection.h"
 #include "fs/descriptors.h"
@@ -56,10 +57,13 @@ struct watch {
     _exit(0);
 }
 
+static void answer(const struct watch *watch, int error) {
+    send(watch->orders_fd, &error, sizeof error, MSG_NOSIGNAL);
+}
+
 static void take_watch(struct watch *watch, const struct mount_entry *mount) {
     watch->mount = *mount;
-    int error = connection_open_abort(mount, &watch->abort_fd);
-    send(watch->orders_fd, &error, sizeof error, MSG_NOSIGNAL);
+    answer(watch, connection_open_abort(mount, &watch->abort_fd));
 }
 
 /* False: there is none that waits. */
@@ -124,11 +128,30 @@ static void rename_process(char **argv) {
     watch.signal_fd = signalfd(-1, &parent_died, SFD_CLOEXEC);
     if (watch.signal_fd < 0)
         _exit(0);
+    answer(&watch, 0);
     guard(&watch);
 }
 
 /* ---- the daemon's side -------------------------------------------------------------------------
  */
+
+static void reap(struct guardian *guardian) {
+    CHECK(guardian->pid > 0); /* 0 and less are whole groups of processes */
+    kill(guardian->pid, SIGKILL);
+    while (waitpid(guardian->pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    close(guardian->fd);
+    *guardian = (struct guardian){.fd = -1};
+}
+
+/* A wait with a time-out ends early for what io_uring has to do on this thread, too. */
+static bool receive_answer(int fd, int *ret_answer) {
+    ssize_t received;
+    do
+        received = recv(fd, ret_answer, sizeof *ret_answer, 0);
+    while (received < 0 && errno == EINTR);
+    return received == sizeof *ret_answer;
+}
 
 static int start(const char *mountpoint, char **argv, struct guardian *ret_guardian) {
     int fds[2];
@@ -147,6 +170,11 @@ static int start(const char *mountpoint, char **argv, struct guardian *ret_guard
     struct timeval most = {.tv_sec = ANSWER_SECONDS};
     setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     *ret_guardian = (struct guardian){.pid = pid, .fd = fds[0]};
+    /* From here on it would notice the end of this thread, and others may be started. */
+    if (!receive_answer(fds[0], &error)) {
+        reap(ret_guardian);
+        return -ECHILD;
+    }
     return 0;
 }
 
@@ -164,7 +192,7 @@ bool guardian_watch(const struct guardian *guardian, const struct mount_entry *m
     int error;
     if (guardian->fd < 0 ||
         send(guardian->fd, &order, sizeof order, MSG_NOSIGNAL) != sizeof order ||
-        recv(guardian->fd, &error, sizeof error, 0) != sizeof error)
+        !receive_answer(guardian->fd, &error))
         return false; /* its end is noticed where its descriptor is polled */
     if (!error || process_has_capability(CAP_SYS_ADMIN))
         return true;
@@ -180,14 +208,6 @@ void guardian_abort(const struct guardian *guardian) {
         send(guardian->fd, &order, sizeof order, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void reap(struct guardian *guardian) {
-    kill(guardian->pid, SIGKILL);
-    while (waitpid(guardian->pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    close(guardian->fd);
-    *guardian = (struct guardian){.fd = -1};
-}
-
 void guardian_bury(struct guardian *guardian) {
     log_notice("the guardian process %d is gone; serving goes on, but if this process is killed, "
                "clients may hang until umount -f",
@@ -196,6 +216,6 @@ void guardian_bury(struct guardian *guardian) {
 }
 
 void guardian_stop(struct guardian *guardian) {
-    if (guardian->fd >= 0)
+    if (guardian->pid > 0)
         reap(guardian);
 }

@@ -53,6 +53,7 @@ void handle_unref(struct handle *handle) {
     version_unref(handle->version);
     version_unref(handle->base);
     buffer_destroy(handle->buffer);
+    handle->buffer = NULL;
     park_end_growing(handle->fs, handle);
     pthread_mutex_destroy(&handle->lock);
     free(handle->owners);

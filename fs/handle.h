@@ -74,6 +74,8 @@ struct handle {
     bool released;      /* its last operation has run */
     struct op *running; /* the operation that waits; later ones queue behind it */
     STAILQ_HEAD(op_queue, op) queue;
+    /* under the park's lock */
+    uint64_t counted_bytes; /* of the buffer, in park.staged_bytes */
 };
 
 TAILQ_HEAD(handle_list, handle);

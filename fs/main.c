@@ -26,9 +26,12 @@
 #include "core/log.h"
 #include "core/store.h"
 #include "fs/background.h"
+#include "fs/crash.h"
+#include "fs/descriptors.h"
 #include "fs/exit_code.h"
 #include "fs/fs.h"
 #include "fs/fuse_device.h"
+#include "fs/guardian.h"
 #include "fs/loop.h"
 #include "fs/mount_table.h"
 #include "fs/mountpoint.h"
@@ -36,11 +39,13 @@
 #include "fs/options.h"
 #include "fs/path.h"
 #include "fs/session.h"
+#include "fs/watchdog.h"
 
 struct daemon {
     const struct options *options;
     const char *mountpoint; /* resolved */
     struct background background;
+    struct guardian guardian;
     struct notifier *notifier;
     struct fs *fs;
     struct store *store;
@@ -144,16 +149,26 @@ static void on_serving(void *argument) {
     CHECK(written == sizeof one);
 }
 
+/* Then the session ended as somebody wished, even before it served. */
+static bool was_unmounted(const struct daemon *daemon) {
+    const struct mount_entry *ours = &daemon->session.mount;
+    struct mount_entry found;
+    int error = mount_table_find(daemon->mountpoint, &found);
+    return error == -ENOENT ||
+           (!error && (found.major != ours->major || found.minor != ours->minor));
+}
+
 /* Until a signal or the end of the session. */
 static int serve(struct daemon *daemon) {
     struct pollfd waits[] = {
         {.fd = daemon->signal_fd, .events = POLLIN},
         {.fd = loop_ended_fd(daemon->loop), .events = POLLIN},
         {.fd = daemon->serving_fd, .events = POLLIN},
+        {.fd = daemon->guardian.fd, .events = POLLIN},
     };
     bool serving = false;
     for (;;) {
-        if (poll(waits, 3, -1) < 0 && errno != EINTR)
+        if (poll(waits, 4, -1) < 0 && errno != EINTR)
             return -errno;
         if (waits[2].revents) {
             waits[2].fd = -1;
@@ -165,8 +180,12 @@ static int serve(struct daemon *daemon) {
             if (!daemon->options->foreground)
                 say_serving(daemon); /* for syslog, too */
         }
+        if (waits[3].revents) {
+            waits[3].fd = -1;
+            guardian_bury(&daemon->guardian);
+        }
         if (waits[0].revents || waits[1].revents)
-            return serving ? 0 : -ENOTCONN;
+            return serving || was_unmounted(daemon) ? 0 : -ENOTCONN;
     }
 }
 
@@ -220,6 +239,11 @@ static int mount_and_serve(struct daemon *daemon) {
     if (session_mount(daemon->options, daemon->mountpoint, store_config(daemon->store)->store_path,
                       daemon->fs, &daemon->session) < 0)
         return EXIT_CODE_MOUNT;
+    const struct mount_entry *mount = &daemon->session.mount;
+    if (mount->type[0] != '\0') {
+        guardian_watch(&daemon->guardian, mount);
+        store_note_serving(daemon->store, mount->major, mount->minor);
+    }
     int error = start_threads(daemon);
     if (!error)
         error = serve(daemon);
@@ -229,11 +253,15 @@ static int mount_and_serve(struct daemon *daemon) {
 }
 
 /*
- * From any state that start reached. The notifier may be inside a notification that waits for a
+ * From any state that start reached. Who mounts the rank next is told first: from the unmount on it
+ * waits for us. The notifier may be inside a notification that waits for a
  * client that waits for us, so it is stopped while the workers still answer. The device is closed
  * after the store: until then waiting requests are answered.
  */
 static void stop(struct daemon *daemon) {
+    watchdog_start(&daemon->guardian, daemon->mountpoint);
+    if (daemon->store)
+        store_note_closing(daemon->store);
     session_detach(&daemon->session);
     notifier_stop(daemon->notifier);
     loop_stop(daemon->loop);
@@ -241,21 +269,26 @@ static void stop(struct daemon *daemon) {
         fs_stop(daemon->fs);
     store_close(daemon->store);
     session_close(&daemon->session);
+    guardian_stop(&daemon->guardian);
     fs_destroy(daemon->fs);
     notifier_destroy(daemon->notifier);
 }
 
-static int run(const struct options *options, const char *mountpoint) {
-    struct daemon daemon = {.options = options, .mountpoint = mountpoint};
+static int run(const struct options *options, const char *mountpoint, char **argv) {
+    struct daemon daemon = {.options = options, .mountpoint = mountpoint, .guardian = {.fd = -1}};
     AUTO_CLOSE int signal_fd = -1;
     AUTO_CLOSE int serving_fd = -1;
     int error = background_start(options->foreground, &daemon.background);
-    if (!error)
+    if (!error) {
+        guardian_start(mountpoint, argv, &daemon.guardian);
+        crash_install(&daemon.guardian);
         error = open_signals(&signal_fd);
+    }
     if (!error)
         error = (serving_fd = eventfd(0, EFD_CLOEXEC)) < 0 ? -errno : 0;
     if (error) {
         log_error("starting: %s", strerror(-error));
+        guardian_stop(&daemon.guardian);
         return EXIT_CODE_MOUNT;
     }
     daemon.signal_fd = signal_fd;
@@ -306,7 +339,7 @@ static int check_store_ground(const char *store_path) {
     return -ELOOP;
 }
 
-static int check_and_run(struct options *options) {
+static int check_and_run(struct options *options, char **argv) {
     struct mountpoint mountpoint;
     if (resolve_store_path(options) < 0 || check_store_ground(options->config.store_path) < 0)
         return EXIT_CODE_STORE;
@@ -319,7 +352,7 @@ static int check_and_run(struct options *options) {
     if (code == EXIT_CODE_GOOD && mountpoint_clear(&mountpoint, store_path) < 0)
         code = EXIT_CODE_MOUNT;
     if (code == EXIT_CODE_GOOD)
-        code = run(options, mountpoint.path);
+        code = run(options, mountpoint.path, argv);
     mountpoint_free(&mountpoint);
     return code;
 }
@@ -340,6 +373,7 @@ int main(int argc, char **argv) {
     struct sysinfo machine = {0};
     char message[OPTIONS_MESSAGE_BYTES];
     umask(0077); /* the store is private, whatever the caller's umask */
+    descriptors_ensure_standard();
     sysinfo(&machine);
     if (options_parse(argc, argv, getenv(COLD_START_VARIABLE),
                       (uint64_t)machine.totalram * machine.mem_unit, &options, message) < 0) {
@@ -355,7 +389,7 @@ int main(int argc, char **argv) {
     else if (options.action == OPTIONS_VERSION_WANTED)
         options_print_version(stdout);
     else
-        code = check_and_run(&options);
+        code = check_and_run(&options, argv);
     options_free(&options);
     return code;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks of the mountpoint. A dead mount is told by statfs: the kernel asks the file system for
- * that every time, while stat of the root may still be answered from its cache.
+ * Checks of the mountpoint. What lies on it is taken from the mount table, and whether that answers
+ * is found out by a probe: this process itself goes into a mount only after it answered.
  */
 #include "fs/mountpoint.h"
 
@@ -10,28 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "core/cleanup.h"
 #include "core/log.h"
+#include "core/store.h"
+#include "fs/connection.h"
 #include "fs/mount_table.h"
 #include "fs/path.h"
+#include "fs/probe.h"
 
-enum { DEAD_MOUNTS_MAX = 16 };
-
-static bool means_dead(int error) {
-    return error == ENOTCONN || error == ECONNABORTED;
-}
-
-static bool is_dead(const char *path) {
-    struct statfs usage;
-    return statfs(path, &usage) < 0 && means_dead(errno);
-}
+enum { DEAD_MOUNTS_MAX = 16, ANSWER_MS = 3000, LOOK_AGAIN_MS = 20 };
 
 static int refuse(const char *path, int error, const char *why) {
     log_error("mountpoint %s: %s", path, why);
     return error;
 }
+
+/* ---- a directory -------------------------------------------------------------------------------
+ */
 
 static int check_empty(const char *path) {
     AUTO_CLOSEDIR DIR *directory = opendir(path);
@@ -50,12 +46,11 @@ static int check_empty(const char *path) {
 
 static int check_directory(const char *path) {
     struct stat status;
-    if (stat(path, &status) < 0) {
+    if (lstat(path, &status) < 0) {
         int error = -errno;
         return refuse(path, error,
-                      means_dead(-error)
-                          ? "a dead mount that is not of cpl3 lies on it: umount it first"
-                          : strerror(-error));
+                      error == -ENOENT ? "there is no such directory; make it first (mkdir -p)"
+                                       : strerror(-error));
     }
     if (!S_ISDIR(status.st_mode))
         return refuse(path, -ENOTDIR, "it is not a directory");
@@ -71,17 +66,110 @@ static int check_apart(const char *path, const char *store_path) {
     return -ELOOP;
 }
 
-static int check_fit(const char *path, const char *store_path, bool *ret_dead) {
+/* ---- what is mounted on it ---------------------------------------------------------------------
+ */
+
+enum mount_state { MOUNT_ANSWERS, MOUNT_DEAD, MOUNT_DYING, MOUNT_SILENT };
+
+struct ground {
+    bool mounted; /* something lies on this very path; then: */
+    bool ours;
     struct mount_entry entry;
-    bool ours = mount_table_find(path, &entry) == 0 && strcmp(entry.type, MOUNT_TYPE) == 0;
-    bool dead = ours && is_dead(path);
-    if (ours && !dead) {
-        log_error("mountpoint %s: store %s is mounted there already; umount it first, or use "
-                  "another directory",
-                  path, entry.source);
-        return -EBUSY;
+    pid_t server; /* 0: not known */
+    enum mount_state state;
+};
+
+static enum mount_state state_of_answer(int answer) {
+    if (answer == -ETIMEDOUT)
+        return MOUNT_SILENT;
+    return answer == -ENOTCONN || answer == -ECONNABORTED ? MOUNT_DEAD : MOUNT_ANSWERS;
+}
+
+/* Until the mount answers, its process is known to be gone or dying, or the time is up. */
+static void find_state(struct probe *probe, struct ground *ground) {
+    int waited_ms = 0, found = -ENOENT;
+    do {
+        ground->state = state_of_answer(probe_get_answer(probe, LOOK_AGAIN_MS));
+        if (ground->ours && ground->state != MOUNT_DEAD)
+            found = store_find_server(ground->entry.source, ground->entry.major,
+                                      ground->entry.minor, &ground->server);
+        if (found == -ESRCH)
+            ground->state = MOUNT_DYING;
+        waited_ms += LOOK_AGAIN_MS;
+    } while (ground->state == MOUNT_SILENT && waited_ms < ANSWER_MS);
+}
+
+static int refuse_silent(const char *path, const struct ground *ground) {
+    if (!ground->mounted)
+        log_error("mountpoint %s: a mount on the way to it does not answer", path);
+    else if (ground->server)
+        log_error("mountpoint %s: store %s is mounted there by process %d, which does not answer; "
+                  "wait for it, or end it",
+                  path, ground->entry.source, (int)ground->server);
+    else
+        log_error("mountpoint %s: a mount of type %s (%s) lies on it and does not answer; umount "
+                  "-f it first",
+                  path, ground->entry.type, ground->entry.source);
+    return -ETIMEDOUT;
+}
+
+static int refuse_in_use(const char *path, const struct ground *ground) {
+    char who[32] = "";
+    if (ground->server)
+        snprintf(who, sizeof who, " by process %d", (int)ground->server);
+    log_error("mountpoint %s: store %s is mounted there already%s; umount it first, or use "
+              "another directory",
+              path, ground->entry.source, who);
+    return -EBUSY;
+}
+
+/* Its process cannot finish: one of its threads waits for a client that waits for it. */
+static int free_dying(const char *path, const struct ground *ground) {
+    int error = connection_abort(path, &ground->entry);
+    if (!error || error == -ENOENT)
+        return 0;
+    return refuse(path, error,
+                  "a mount of cpl3 lies on it whose process is dying; umount -f it as root");
+}
+
+/* 0: nothing is in the way, or what is dead. */
+static int check_ground(const char *path, const struct ground *ground, bool *ret_dead) {
+    switch (ground->state) {
+    case MOUNT_SILENT:
+        return refuse_silent(path, ground);
+    case MOUNT_ANSWERS:
+        if (ground->ours)
+            return refuse_in_use(path, ground);
+        break;
+    case MOUNT_DEAD:
+        if (!ground->ours)
+            return refuse(path, -ENOTCONN,
+                          "a dead mount that is not of cpl3 lies on it: umount it first");
+        break;
+    case MOUNT_DYING: {
+        int error = free_dying(path, ground);
+        if (error)
+            return error;
+        break;
     }
-    int error = check_apart(path, store_path);
+    }
+    *ret_dead = ground->state != MOUNT_ANSWERS;
+    return 0;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------
+ */
+
+static int check_resolved(struct probe *probe, const char *path, const char *store_path,
+                          bool *ret_dead) {
+    struct ground ground = {0};
+    ground.mounted = mount_table_find(path, &ground.entry) == 0;
+    ground.ours = ground.mounted && strcmp(ground.entry.type, MOUNT_TYPE) == 0;
+    bool dead;
+    find_state(probe, &ground);
+    int error = check_ground(path, &ground, &dead);
+    if (!error)
+        error = check_apart(path, store_path);
     if (!error && !dead)
         error = check_directory(path);
     if (!error)
@@ -91,14 +179,17 @@ static int check_fit(const char *path, const char *store_path, bool *ret_dead) {
 
 int mountpoint_check(const char *path, const char *store_path, struct mountpoint *ret_mountpoint) {
     struct mountpoint mountpoint = {0};
-    int error = path_resolve(path, &mountpoint.path);
+    struct probe probe;
+    int error = probe_start(path, &probe);
     if (error)
         return refuse(path, error, strerror(-error));
-    struct stat status;
-    if (lstat(mountpoint.path, &status) < 0 && errno == ENOENT)
-        error = refuse(path, -ENOENT, "there is no such directory; make it first (mkdir -p)");
-    if (!error)
-        error = check_fit(mountpoint.path, store_path, &mountpoint.dead);
+    error = probe_get_path(&probe, ANSWER_MS, &mountpoint.path);
+    if (error)
+        refuse(path, error,
+               error == -ETIMEDOUT ? "a mount on the way to it does not answer" : strerror(-error));
+    else
+        error = check_resolved(&probe, mountpoint.path, store_path, &mountpoint.dead);
+    probe_close(&probe);
     if (error)
         mountpoint_free(&mountpoint);
     else
@@ -123,11 +214,14 @@ int mountpoint_clear(struct mountpoint *mountpoint, const char *store_path) {
     for (unsigned i = 0; mountpoint->dead; i++) {
         if (i == DEAD_MOUNTS_MAX)
             return refuse(mountpoint->path, -EBUSY, "too many dead mounts lie on it");
+        struct mountpoint next = {0};
         int error = detach(mountpoint->path);
         if (!error)
-            error = check_fit(mountpoint->path, store_path, &mountpoint->dead);
+            error = mountpoint_check(mountpoint->path, store_path, &next);
         if (error)
             return error;
+        mountpoint->dead = next.dead;
+        mountpoint_free(&next);
     }
     return 0;
 }

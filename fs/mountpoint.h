@@ -13,7 +13,12 @@ struct mountpoint {
     bool dead;  /* a mount of ours lies on it whose process is gone */
 };
 
-/* Looks, changes nothing. store_path: resolved. 0, or -errno after one log line. */
+/*
+ * Looks, and changes nothing that anybody could still use: a mount of ours whose process is dying
+ * but cannot finish has its connection aborted, which lets that process and its clients go. Never
+ * waits long for a mount that does not answer. store_path: resolved. Before any other thread
+ * exists. 0, or -errno after one log line.
+ */
 int mountpoint_check(const char *path, const char *store_path, struct mountpoint *ret_mountpoint);
 
 /* Detaches what is dead and checks again, until a fit directory is left. 0, or -errno after one

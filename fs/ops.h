@@ -59,7 +59,7 @@ void ops_rename(fuse_req_t request, fuse_ino_t parent, const char *name, fuse_in
 
 /* fs/ops_control.c: the files in .cpl3. */
 void control_open(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *info);
-void control_read(fuse_req_t request, const struct handle *handle, size_t count, off_t offset);
+void control_read(fuse_req_t request, struct handle *handle, size_t count, off_t offset);
 void control_run(fuse_req_t request, const struct handle *handle, const char *text, size_t count);
 
 /* ---- for several of them

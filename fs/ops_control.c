@@ -70,11 +70,13 @@ void control_open(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *in
         handle_close(handle);
 }
 
-void control_read(fuse_req_t request, const struct handle *handle, size_t count, off_t offset) {
+/* With a reference of its own: as soon as the answer is out, the file may be closed. */
+void control_read(fuse_req_t request, struct handle *handle, size_t count, off_t offset) {
+    handle_ref(handle);
     size_t from = (uint64_t)offset < handle->text_bytes ? (size_t)offset : handle->text_bytes;
     size_t left = handle->text_bytes - from;
-    return (void)fuse_reply_buf(request, handle->text ? handle->text + from : NULL,
-                                count < left ? count : left);
+    fuse_reply_buf(request, handle->text ? handle->text + from : NULL, count < left ? count : left);
+    handle_unref(handle);
 }
 
 /* ---- commands

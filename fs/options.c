@@ -138,8 +138,12 @@ static int parse_one(struct options *options, char *element, char *message) {
     return entry ? parse_own(options, entry, value, message) : refuse_unknown(message, element);
 }
 
-static int parse_list(struct options *options, char *list, char *message) {
-    char *rest = list, *element;
+/* Cuts up a copy: the arguments stay as they were given, for `ps`. */
+static int parse_list(struct options *options, const char *list, char *message) {
+    AUTO_FREE char *copy = strdup(list);
+    if (!copy)
+        return -ENOMEM;
+    char *rest = copy, *element;
     while ((element = strsep(&rest, ","))) {
         int error = *element ? parse_one(options, element, message) : 0;
         if (error)

@@ -141,25 +141,64 @@ void task_wait_memory(struct task *task, uint64_t note) {
     pthread_cond_signal(&park->changed);
 }
 
+/* What half-written files other than the grower may hold: then it gets its memory, as large as it
+ * is, when those that are published are on the disk. */
+static uint64_t room_beside_grower(const struct fs *fs, uint64_t share) {
+    uint64_t most = share - share / 8; /* one that rests leaves something for small files */
+    uint64_t largest = fs->config->max_file_bytes < most ? fs->config->max_file_bytes : most;
+    return share - (largest > share / 2 ? largest : share / 2);
+}
+
+/* Under the park's lock. */
+static void count_staged(struct park *park, struct handle *handle, uint64_t bytes) {
+    park->staged_bytes += bytes;
+    park->staged_bytes -= handle->counted_bytes;
+    handle->counted_bytes = bytes;
+}
+
+static uint64_t capacity_of(const struct handle *handle) {
+    return handle->buffer ? buffer_capacity_bytes(handle->buffer) : 0;
+}
+
 bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes) {
     struct buffer_pool *pool = store_buffers(fs->store);
+    struct park *park = &fs->park;
     uint64_t share = buffer_pool_share_bytes(pool, BUFFER_STAGING);
-    uint64_t reserve = share / 2;
-    if (buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes + reserve <= share)
+    uint64_t grown_bytes = capacity_of(handle) + bytes;
+    SCOPE_LOCK(&park->lock);
+    if (park->grower == handle)
         return true;
-    SCOPE_LOCK(&fs->park.lock);
-    if (!fs->park.grower)
-        fs->park.grower = handle;
-    return fs->park.grower == handle;
+    if (buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes <= share / 2 &&
+        park->staged_bytes - handle->counted_bytes + grown_bytes <= room_beside_grower(fs, share)) {
+        count_staged(park, handle, grown_bytes);
+        return true;
+    }
+    if (park->grower)
+        return false;
+    park->grower = handle;
+    count_staged(park, handle, 0);
+    return true;
+}
+
+void park_did_not_grow(struct fs *fs, struct handle *handle) {
+    struct park *park = &fs->park;
+    SCOPE_LOCK(&park->lock);
+    if (park->grower != handle)
+        count_staged(park, handle, capacity_of(handle));
 }
 
 void park_end_growing(struct fs *fs, struct handle *handle) {
     struct park *park = &fs->park;
+    uint64_t left_bytes = capacity_of(handle);
     SCOPE_LOCK(&park->lock);
-    if (park->grower != handle)
+    if (park->grower != handle && left_bytes >= handle->counted_bytes)
         return;
-    park->grower = NULL;
-    park->frees++;
+    if (park->grower == handle)
+        park->grower = NULL;
+    count_staged(park, handle, left_bytes);
+    park->frees++; /* for those that are about to wait */
+    if (TAILQ_EMPTY(&park->starved))
+        return;
     park->memory_freed = true;
     pthread_cond_signal(&park->changed);
 }

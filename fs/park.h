@@ -55,6 +55,7 @@ struct park {
     struct task_list ready;   /* woken */
     struct task_list starved; /* for memory, by deadline */
     struct handle *grower;    /* may use the staging share's reserve */
+    uint64_t staged_bytes;    /* in buffers of all other handles, not published */
     /* atomic */
     _Atomic uint64_t payload_bytes; /* copies that waiting WRITEs keep */
 };
@@ -87,11 +88,14 @@ uint64_t park_want_memory(struct fs *fs);
 void task_wait_memory(struct task *task, uint64_t note);
 
 /*
- * The second half of the staging share is for one growing file at a time, so that many half-written
- * ones cannot starve each other for good: what fits in that half always gets done. False: wait for
- * memory.
+ * The second half of the staging share is for one growing file at a time, the grower, and the other
+ * half-written ones together stay so small that it fits beside them: so they cannot starve each
+ * other for good. False: wait for memory. True: the bytes count as staged; then either the handle's
+ * buffer grows or park_did_not_grow is called.
  */
 bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes);
+void park_did_not_grow(struct fs *fs, struct handle *handle);
+/* The handle's buffer is published, or gone. */
 void park_end_growing(struct fs *fs, struct handle *handle);
 
 /* False: waiting WRITEs keep as much as they may. */

@@ -56,6 +56,15 @@ static int make_session(const struct options *options, const char *store_path, s
     return 0;
 }
 
+/* Nothing: somebody was quick to unmount it; the session will hear of that as of any unmount. */
+static int find_mount(const char *path, struct mount_entry *ret_mount) {
+    struct mount_entry found;
+    int error = mount_table_find(path, &found);
+    if (!error && strcmp(found.type, MOUNT_TYPE) == 0)
+        *ret_mount = found;
+    return error == -ENOENT ? 0 : error;
+}
+
 int session_mount(const struct options *options, const char *path, const char *store_path,
                   struct fs *fs, struct session *ret_session) {
     struct session session = {.path = strdup(path)};
@@ -63,7 +72,7 @@ int session_mount(const struct options *options, const char *path, const char *s
     if (!error && fuse_session_mount(session.fuse, path) != 0)
         error = -ECONNREFUSED;
     if (!error)
-        error = mount_table_find(path, &session.mount);
+        error = find_mount(path, &session.mount);
     if (!error)
         error = compat_attach(session.fuse);
     if (error) {

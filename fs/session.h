@@ -13,7 +13,7 @@
 
 struct session {
     struct fuse_session *fuse;
-    struct mount_entry mount; /* ours in the mount table */
+    struct mount_entry mount; /* ours in the mount table; no type: it was gone at once */
     char *path;               /* owned */
 };
 

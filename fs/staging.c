@@ -32,11 +32,14 @@ static uint64_t capacity_ahead(const struct handle *handle, uint64_t need_bytes)
 static int try_capacity(struct handle *handle, uint64_t capacity_bytes) {
     struct buffer_pool *pool = store_buffers(handle->fs->store);
     uint64_t have = handle->buffer ? buffer_capacity_bytes(handle->buffer) : 0;
-    if (!park_may_grow(handle->fs, handle, capacity_bytes - have))
+    if (!park_may_grow(handle->fs, handle, buffer_capacity_for(capacity_bytes) - have))
         return -ENOMEM;
-    if (handle->buffer)
-        return buffer_reserve(handle->buffer, capacity_bytes);
-    return buffer_create(pool, BUFFER_STAGING, capacity_bytes, &handle->buffer);
+    int result = handle->buffer
+                     ? buffer_reserve(handle->buffer, capacity_bytes)
+                     : buffer_create(pool, BUFFER_STAGING, capacity_bytes, &handle->buffer);
+    if (result < 0)
+        park_did_not_grow(handle->fs, handle);
+    return result;
 }
 
 static int try_grow(struct handle *handle, uint64_t need_bytes) {

@@ -24,11 +24,10 @@ counter() { awk -v key="$1" '$1 == key { print $2 }' $mnt/.cpl3/stats; }
 
 unmount() {
     if [[ $(id -u) -eq 0 ]]; then run umount $mnt; else run fusermount3 -u $mnt; fi
-    # The daemon commits and lets go of the store after the mount is detached.
-    local deadline=$((SECONDS + 10))
-    while pgrep -f "cpl3fs.* $store $mnt" >/dev/null; do
-        [[ $SECONDS -lt $deadline ]] || give_up 'the daemon did not end within 10 s'
-        sleep 0.05
+    # The daemon commits after the mount is detached; until then it holds the lock of each rank.
+    local rank
+    for rank in $store/rank*; do
+        flock --wait 20 "$rank" true || give_up 'the daemon did not end within 20 s'
     done
 }
 mount_with() {
@@ -72,7 +71,8 @@ except FileNotFoundError as miss:
     print("a miss:", miss)
 PYTHON
 
-    say '3. It is a directory like any other:'
+    say '3. It is a directory like any other, and tells what it did. (Who stores a page looks for'
+    echo '   its name first: that is a miss, too.)'
     run "ls -l $mnt/rank0"
     run "stat -c '%n: %s bytes, written %y' $mnt/rank0/$first"
     run "df -h $mnt/rank0"
@@ -80,12 +80,12 @@ PYTHON
 }
 
 replay_past_capacity() {
-    say '4. A server works on it: 300 requests of a chat service, blocks of 256 KiB, about 1.9 GiB'
-    echo '   into 1 GiB. Garbage collection keeps each rank below its 512 MiB.'
+    say '4. A server works on it: 300 requests of a chat service, blocks of 256 KiB, about 2 GiB into'
+    echo '   1 GiB. Garbage collection begins above 90 % of a rank and keeps it below its 512 MiB.'
     run "build/cpl3 replay --block-bytes 256K --threads 2 $trace $mnt/rank0 $mnt/rank1"
     run "df -h $mnt/rank0"
-    run "du -sh $store"
-    echo "   The page of step 2 was the coldest and went first:"
+    run "du -sh $store/rank0 $store/rank1"
+    echo "   The page of step 2 was the coldest of rank 0 and is gone:"
     run "ls $mnt/rank0/$first || true"
 }
 
@@ -99,11 +99,12 @@ restart_with_load() {
     cmp build/demo/before build/demo/after || give_up 'the listings before and after differ'
     echo "   All $(wc -l <build/demo/after) pages are back, with the same access times in the same order."
     run "cmp build/demo/page $mnt/rank0/$first && echo and the same bytes"
+    echo '   The pages that replay wrote say by their names what they must hold (step 2 is no such page):'
     run "build/cpl3 verify $mnt/rank0 $mnt/rank1"
 }
 
 damage_a_page() {
-    say '6. One byte of that page is flipped on disk, behind the back of the store.'
+    say '6. One bit of the page of step 2 is flipped on disk, behind the back of the store.'
     unmount
     python3 - build/demo/page $store/rank0 <<'PYTHON'
 import glob, mmap, sys
@@ -125,6 +126,7 @@ try:
 except FileNotFoundError as miss:
     print("a miss, never wrong bytes:", miss)
 PYTHON
+    run "ls $mnt/rank0/$first || true"
     run "grep '^rank0\.corrupt ' $mnt/.cpl3/stats"
     [[ $(counter rank0.corrupt) -eq 1 ]] || give_up 'the damage was not counted'
 }

@@ -153,6 +153,19 @@ Test(control, clear_empties_one_rank_or_all_and_keeps_directories) {
     cr_expect_eq(file_check(mount_path(&mount, "d/f"), 9000, 2), 0);
 }
 
+Test(control, what_clear_forgot_is_gone_for_who_had_seen_it) {
+    for (unsigned i = 0; i < 100; i++) {
+        cr_assert_eq(file_put(mount_path(&mount, i % 2 ? "f-%u" : "%016x", i), 9000, i), 0);
+        cr_assert_eq(file_size(mount_path(&mount, i % 2 ? "f-%u" : "%016x", i)), 9000);
+    }
+    cr_assert_eq(mount_control(&mount, "clear"), 0);
+    for (unsigned i = 0; i < 100; i++) {
+        /* Sooner than the kernel's cache would ask by itself. */
+        const char *path = mount_path(&mount, i % 2 ? "f-%u" : "%016x", i);
+        cr_expect(WAIT_UNTIL(file_size(path) == -ENOENT, 5), "%s", path);
+    }
+}
+
 static int read_and_write_until_killed(void *argument) {
     uintptr_t me = (uintptr_t)argument;
     for (unsigned i = 0;; i++) {

@@ -260,7 +260,8 @@ Test(options_mount, a_mountpoint_in_use_is_refused) {
 /* ---- starts that work ---------------------------------------------------------------------- */
 
 static bool can_mount_again(void) {
-    return run_shell(REFUSAL_SECONDS, NULL,
+    AUTO_FREE char *output = NULL;
+    return run_shell(REFUSAL_SECONDS, &output,
                      "exec '%s' '%s' '%s' -o rank=0,size=256M,memory=64M,max_file=16M,"
                      "cold_start=load",
                      mount_daemon(), mount_.store, mount_.point) == 0;
@@ -274,6 +275,13 @@ Test(options_mount, in_the_background_it_returns_when_the_mount_serves) {
     cr_assert(WAIT_UNTIL(can_mount_again(), MOUNT_DEADLINE_SECONDS));
     cr_expect_eq(file_check(mount_path(&mount_, "f"), 100000, 1), 0);
     cr_expect_eq(umount2(mount_.point, 0), 0, "%s", strerror(errno));
+}
+
+Test(options_mount, an_unmount_right_after_the_mount_is_no_error) {
+    for (int i = 0; i < 20; i++) {
+        mount_launch(&mount_, NULL);
+        mount_stop(&mount_); /* asserts that it exits 0 */
+    }
 }
 
 Test(options_mount, a_dead_earlier_mount_is_detached) {

@@ -217,7 +217,9 @@ static void run_processes(const struct scenario *s) {
 }
 
 ParameterizedTest(struct scenario *s, overwrite, readers_see_whole_versions_and_no_errors) {
+    /* Memory enough that a disk which stops for some seconds makes no write wait for too long. */
     mount_open(&mount, &(struct mount_settings){.threads = s->threads,
+                                                .options = "memory=256M",
                                                 .own_pid_namespace = s->own_pid_namespace});
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     const char *name = s->hash_name ? "00112233445566778899aabbccddeeff" : "page.bin";

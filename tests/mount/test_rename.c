@@ -229,7 +229,7 @@ Test(rename, exchange_is_EINVAL) {
     cr_expect_eq(file_check(p.to, 300000, OLD), 0);
 }
 
-Test(rename, between_ranks_is_EXDEV, .init = NULL) {
+Test(rename_ranks, from_one_to_another_is_EXDEV, .fini = close_mount, .timeout = 60) {
     mount_open(&mount, &(struct mount_settings){.ranks = "0-1", .size = "128M"});
     for (int i = 0; i < PAIRS; i++) {
         const char *from = mount_path(&mount, "%s", pairs[i][0]);

@@ -112,6 +112,13 @@ static int fill_host(void) {
     return fd;
 }
 
+static void free_host(int ballast) {
+    char path[160];
+    close(ballast);
+    snprintf(path, sizeof(path), "%s/ballast", world.directory);
+    unlink(path);
+}
+
 Test(disk_errors, a_full_host_reuses_the_slots_that_have_their_blocks) {
     if (mount("tmpfs", world.directory, "tmpfs", 0, "size=96m") < 0)
         cr_skip_test("a tmpfs cannot be mounted here: %s", strerror(errno));
@@ -127,10 +134,7 @@ Test(disk_errors, a_full_host_reuses_the_slots_that_have_their_blocks) {
             stored += world_has(world.rank, i, PAGE, 1);
         }
     cr_expect_geq(stored, 90, "%u of 100 new pages stored", stored);
-    close(ballast);
-    char path[160];
-    snprintf(path, sizeof(path), "%s/ballast", world.directory);
-    unlink(path);
+    free_host(ballast);
     for (unsigned i = 400; i < 420; i++)
         cr_assert_eq(world_put(world.rank, i, PAGE, 1), 0);
     cr_expect(world_has(world.rank, 410, PAGE, 1));
@@ -138,6 +142,48 @@ Test(disk_errors, a_full_host_reuses_the_slots_that_have_their_blocks) {
     store_world_reopen(&world, COLD_START_LOAD);
     cr_expect(world_has(world.rank, 410, PAGE, 1));
     cr_expect_eq(world_verify(world.rank), 0);
+}
+
+Test(disk_errors, what_a_full_host_refused_can_be_stored_when_it_has_space_again) {
+    if (mount("tmpfs", world.directory, "tmpfs", 0, "size=96m") < 0)
+        cr_skip_test("a tmpfs cannot be mounted here: %s", strerror(errno));
+    cr_assert_eq(store_world_open(&world), 0);
+    int ballast = fill_host();
+    unsigned puts = 2 * 64 * 1024 * 1024 / SLOT;
+    for (unsigned i = 0; i < puts; i++) {
+        cr_assert_eq(world_put(world.rank, i, PAGE, 1), 0, "put %u", i);
+        cr_assert_eq(commit_result(), -ENOSPC, "the host is full, not broken");
+    }
+    struct rank_usage usage;
+    rank_get_usage(world.rank, &usage);
+    cr_expect_eq(usage.taken_bytes, 0);
+    free_host(ballast);
+    for (unsigned i = 0; i < 500; i++) {
+        cr_assert_eq(world_put(world.rank, i, PAGE, 2), 0);
+        cr_assert_eq(commit_result(), 0);
+    }
+    for (unsigned i = 0; i < 500; i++)
+        cr_expect(world_has(world.rank, i, PAGE, 2));
+    cr_expect_eq(world_verify(world.rank), 0);
+}
+
+Test(disk_errors, a_full_host_gives_the_blocks_of_one_size_to_another) {
+    if (mount("tmpfs", world.directory, "tmpfs", 0, "size=96m") < 0)
+        cr_skip_test("a tmpfs cannot be mounted here: %s", strerror(errno));
+    cr_assert_eq(store_world_open(&world), 0);
+    for (unsigned i = 0; i < 200; i++)
+        cr_assert_eq(world_put(world.rank, i, PAGE, 1), 0);
+    world_commit(world.rank);
+    int ballast = fill_host();
+    unsigned stored = 0;
+    for (unsigned i = 1000; i < 1020; i++)
+        if (world_put(world.rank, i, 5 * PAGE, 1) == 0) {
+            world_commit(world.rank);
+            stored += world_has(world.rank, i, 5 * PAGE, 1);
+        }
+    cr_expect_geq(stored, 18, "%u of 20 pages of another size stored", stored);
+    cr_expect_eq(world_verify(world.rank), 0);
+    close(ballast);
 }
 
 static void flip(off_t offset) {

@@ -45,11 +45,13 @@ struct mount {
 };
 
 void mount_open(struct mount *mount, const struct mount_settings *settings);
-/* For .fini: ends the daemon if it runs (then it must exit 0), removes everything. */
+/* For .fini: ends the daemon if it runs (unless it exits 0, this aborts), removes everything. */
 void mount_close(struct mount *mount);
 
 /* Mounts again; options (NULL: none) are added to those of the settings. */
 void mount_start(struct mount *mount, const char *options);
+/* The same without waiting until the mount serves: it only stands in the mount table. */
+void mount_launch(struct mount *mount, const char *options);
 /* umount: the daemon exits 0. */
 void mount_stop(struct mount *mount);
 /* Sends the signal and waits: the wait status. The mount is gone. */

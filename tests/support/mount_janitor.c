@@ -41,6 +41,16 @@ void criterion_send_assert(struct criterion_assert_stats *stats) {
     next(stats);
 }
 
+/* Criterion's library leaks a little now and then in the test's process. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_options(void);
+const char *__lsan_default_options(void) {
+    return "print_suppressions=0";
+}
+const char *__lsan_default_suppressions(void) {
+    return "leak:libcriterion\n";
+}
+
 void janitor_keep_log(const char *base) {
     char from[512], to[768], command[2400];
     const char *directory = getenv("CPL3_TEST_LOGS");
@@ -95,24 +105,42 @@ void janitor_remove(const char *base) {
     nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-static void janitor_run(const char *base, int test) {
+/* A process that was killed and waits for an answer of the daemon dies only when the daemon does.
+ */
+static bool is_being_killed(pid_t pid) {
+    char path[64], line[256];
+    unsigned long long pending;
+    bool killed = false;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    AUTO_FCLOSE FILE *status = fopen(path, "re");
+    while (status && fgets(line, sizeof line, status))
+        if ((sscanf(line, "SigPnd: %llx", &pending) == 1 ||
+             sscanf(line, "ShdPnd: %llx", &pending) == 1) &&
+            (pending & 1 << (SIGKILL - 1)))
+            killed = true;
+    return killed;
+}
+
+static void janitor_run(const char *base, pid_t pid, int test) {
     /* Criterion's sockets and the pipe that `make` reads must not be held open by this process. */
     dup2(test, 3);
     syscall(SYS_close_range, 4, ~0u, 0);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
-    poll(&(struct pollfd){.fd = 3, .events = POLLIN}, 1, -1);
+    while (poll(&(struct pollfd){.fd = 3, .events = POLLIN}, 1, 500) == 0 && !is_being_killed(pid))
+        continue;
     kill_daemons(base);
     janitor_keep_log(base);
     janitor_remove(base);
 }
 
 pid_t janitor_start(const char *base) {
-    int test = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    pid_t pid = getpid();
+    int test = (int)syscall(SYS_pidfd_open, pid, 0);
     fflush(NULL);
     pid_t janitor = fork();
     if (janitor == 0) {
-        janitor_run(base, test);
+        janitor_run(base, pid, test);
         _exit(0);
     }
     close(test);

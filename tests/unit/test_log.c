@@ -9,7 +9,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int saved_stderr, pipe_end;
@@ -95,6 +97,67 @@ Test(log, logging_keeps_errno) {
     int kept = errno;
     printed();
     cr_expect_eq(kept, ENOTEMPTY);
+}
+
+/* ---- last words ---------------------------------------------------------------------------- */
+
+static char fatal_directory[64];
+static int fatal_fd = -1;
+
+static void make_fatal_directory(void) {
+    strcpy(fatal_directory, "/tmp/log-XXXXXX");
+    cr_assert(mkdtemp(fatal_directory));
+    fatal_fd = open(fatal_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    log_keep_fatal_in(fatal_fd);
+}
+
+static void remove_fatal_directory(void) {
+    log_keep_fatal_in(-1);
+    unlinkat(fatal_fd, LOG_FATAL_NAME, 0);
+    close(fatal_fd);
+    rmdir(fatal_directory);
+}
+
+static void expect_kept(const char *wanted) {
+    char text[4096] = "";
+    int fd = openat(fatal_fd, LOG_FATAL_NAME, O_RDONLY | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    cr_assert_geq(read(fd, text, sizeof(text) - 1), 0);
+    close(fd);
+    cr_expect_str_eq(text, wanted);
+}
+
+Test(log, the_first_fatal_line_is_kept_and_all_are_printed, .init = make_fatal_directory,
+     .fini = remove_fatal_directory) {
+    redirect_stderr();
+    log_error("not fatal");
+    log_fatal("the cause: %s", "a\nb");
+    log_fatal("a consequence");
+    log_last_words("another one");
+    cr_expect_str_eq(printed(), "cpl3: not fatal\ncpl3: the cause: a?b\ncpl3: a consequence\n"
+                                "cpl3: another one\n");
+    expect_kept("the cause: a?b\n");
+}
+
+Test(log, last_words_are_kept_where_nobody_reads_stderr, .init = make_fatal_directory,
+     .fini = remove_fatal_directory) {
+    redirect_stderr();
+    log_use_syslog(true);
+    log_last_words("ended by SIGSEGV");
+    log_use_syslog(false);
+    cr_expect_str_eq(printed(), "");
+    expect_kept("ended by SIGSEGV\n");
+}
+
+Test(log, a_failed_check_is_kept, .init = make_fatal_directory, .fini = remove_fatal_directory) {
+    redirect_stderr();
+    pid_t child = fork();
+    if (child == 0)
+        CHECK(2 + 2 == 5);
+    waitpid(child, NULL, 0);
+    const char *line = printed();
+    cr_assert(strstr(line, "2 + 2 == 5"), "%s", line);
+    expect_kept(line + strlen("cpl3: "));
 }
 
 Test(log, a_check_that_holds_does_nothing) {

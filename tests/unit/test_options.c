@@ -270,6 +270,13 @@ Test(options, read_only_implies_load_and_excludes_an_explicit_clear) {
     refuse_saying("ro,cold_start=clear", "allowed: cold_start=load");
 }
 
+Test(options, a_list_stays_as_it_was_given) {
+    char list[] = "rank=3,size=64M,ro";
+    char *argv[] = {"mount.cpl3", "/store", "/mnt", "-o", list, NULL};
+    cr_assert(options_parse(5, argv, NULL, ram_bytes, &options, message) == 0);
+    cr_assert_str_eq(list, "rank=3,size=64M,ro");
+}
+
 Test(options, memory_defaults_to_a_sixteenth_of_ram_within_bounds) {
     char *argv[] = {"mount.cpl3", "/store", "/mnt", NULL};
     static const uint64_t cases[][2] = {{GIB, 512 * MIB}, {16 * GIB, GIB}, {1024 * GIB, 4 * GIB}};

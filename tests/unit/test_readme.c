@@ -34,7 +34,7 @@ Test(readme, lists_the_order_rules_that_writer_h_numbers) {
     AUTO_FREE char *text = read_text("README.md");
     AUTO_FREE char *header = read_text("core/writer.h");
     for (int rule = 1; rule <= 9; rule++) {
-        char in_readme[16], in_header[16];
+        char in_readme[32], in_header[32];
         snprintf(in_readme, sizeof in_readme, "\n- W%d ", rule);
         snprintf(in_header, sizeof in_header, "\n *  W%d ", rule);
         cr_expect_eq(strstr(text, in_readme) != NULL, rule <= 8);

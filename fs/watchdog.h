@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bound on stopping: a disk that does not answer must not keep the process, its rank and its
+ * clients for ever. What is lost then is what was not committed (W5).
+ */
+#ifndef CPL3_FS_WATCHDOG_H
+#define CPL3_FS_WATCHDOG_H
+
+#include "fs/guardian.h"
+
+enum { WATCHDOG_MS = 4500 }; /* within the 5 s that are promised */
+
+/* From here on the process ends in time, with EXIT_CODE_STOPPED_LATE if not by itself. */
+void watchdog_start(const struct guardian *guardian, const char *mountpoint);
+
+#endif

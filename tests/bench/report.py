@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+From the samples of one run to ratios, judgements and Markdown. Ratios are taken within a
+repetition, where all engines ran one after the other, and their median is what counts.
+"""
+import collections
+import csv
+import statistics
+
+CPL3 = "cpl3"
+BUFFERED = "ext4-buffered"
+DIRECT = "ext4-direct"  # the better of the two kinds of buffers
+RAW = "raw"
+ENGINES = (CPL3, BUFFERED, "ext4-direct-plain", "ext4-direct-huge", RAW)
+BELOW, PAST = "put, below capacity", "put, far past capacity"
+PAGES = ("put, first fill", "put, reuse", "put + fsync, first fill", "put + fsync, reuse",
+         "cold get", "hot get")
+TIMES = ("stat, cached", "stat, known absent", "listing", "ls -l, cold")
+MEMORY = ("memory of a slot", "memory of a slot, without index pages")
+MILLION = 1_000_000
+
+Spread = collections.namedtuple("Spread", "median least most")
+Goal = collections.namedtuple("Goal", "operation size threads against better goal floor")
+Judgement = collections.namedtuple("Judgement", "goal spread met above_floor")
+
+
+def read_samples(path):
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        for key in ("object_bytes", "threads", "repetition", "count"):
+            row[key] = int(row[key])
+        row["quantity"] = float(row["quantity"])
+    return rows
+
+
+def read_goals(path):
+    with open(path, newline="") as file:
+        return [
+            Goal(row["operation"], int(row["object_bytes"]), int(row["threads"]), row["against"],
+                 row["better"], float(row["goal"]), float(row["floor"]) if row["floor"] else None)
+            for row in csv.DictReader(file)
+        ]
+
+
+def spread(values):
+    values = list(values)
+    return Spread(statistics.median(values), min(values), max(values)) if values else None
+
+
+class Results:
+    """Samples by (operation, size, threads), engine and repetition."""
+
+    def __init__(self, samples):
+        self.samples = samples
+        self.by_key = collections.defaultdict(lambda: collections.defaultdict(dict))
+        for row in samples:
+            if row["unit"] == "requests":
+                continue
+            key = (row["operation"], row["object_bytes"], row["threads"])
+            self.by_key[key][row["engine"]][row["repetition"]] = row
+
+    def keys(self, operation):
+        return sorted(key for key in self.by_key if key[0] == operation)
+
+    def quantities(self, key, engine):
+        """{repetition: seconds or bytes}"""
+        engines = self.by_key.get(key, {})
+        if engine == DIRECT:
+            kinds = [self.quantities(key, kind) for kind in engines if kind.startswith(DIRECT)]
+            common = set.intersection(*map(set, kinds)) if kinds else set()
+            return {r: min(kind[r] for kind in kinds) for r in common}
+        return {r: row["quantity"] for r, row in engines.get(engine, {}).items()}
+
+    def count(self, key, engine=CPL3):
+        return next(iter(self.by_key[key][engine].values()))["count"]
+
+    def rate(self, key, engine):
+        """Bytes a second."""
+        return spread(
+            row["count"] * row["object_bytes"] / row["quantity"]
+            for row in self.by_key.get(key, {}).get(engine, {}).values()
+        )
+
+    def each(self, key, engine=CPL3):
+        """Seconds or bytes for one operation, name or slot."""
+        return spread(
+            row["quantity"] / row["count"]
+            for row in self.by_key.get(key, {}).get(engine, {}).values()
+        )
+
+    def speed_ratio(self, key, engine):
+        """How many times as fast as that engine: of equal work, so the inverse of times."""
+        mine, other = self.quantities(key, CPL3), self.quantities(key, engine)
+        return spread(other[r] / mine[r] for r in sorted(mine.keys() & other.keys()))
+
+    def time_ratio(self, key, engine):
+        mine, other = self.quantities(key, CPL3), self.quantities(key, engine)
+        return spread(mine[r] / other[r] for r in sorted(mine.keys() & other.keys()))
+
+    def sustained_ratio(self, key):
+        past, below = self.quantities(key, CPL3), self.quantities((BELOW, *key[1:]), CPL3)
+        return spread(below[r] / past[r] for r in sorted(past.keys() & below.keys()))
+
+    def judged_value(self, goal):
+        key = (goal.operation, goal.size, goal.threads)
+        if key not in self.by_key:
+            return None
+        if goal.against == "below capacity":
+            return self.sustained_ratio(key)
+        if goal.against == "bytes":
+            return self.each(key)
+        if goal.against.startswith("seconds for"):
+            one = self.each(key)
+            return Spread(*(value * MILLION for value in one))
+        ratio = self.speed_ratio if goal.better == "higher" else self.time_ratio
+        return ratio(key, goal.against)
+
+    def judge(self, goals):
+        """[Judgement] of those goals that were measured."""
+        judgements = []
+        for goal in goals:
+            value = self.judged_value(goal)
+            if value is None:
+                continue
+            good = (lambda limit: value.median >= limit) if goal.better == "higher" else (
+                lambda limit: value.median <= limit)
+            judgements.append(Judgement(goal, value, good(goal.goal),
+                                        goal.floor is None or good(goal.floor)))
+        return judgements
+
+
+# ---- Markdown -----------------------------------------------------------------------------------
+
+
+def size_text(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def ratio_text(value):
+    if value is None:
+        return "–"
+    digits = 2 if value.median < 10 else 1
+    return f"{value.median:.{digits}f} ({value.least:.{digits}f}–{value.most:.{digits}f})"
+
+
+def time_text(seconds):
+    for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def goal_texts(judgements, key):
+    """The columns goal and met."""
+    sign = {"higher": "≥", "lower": "≤"}
+    names = {BUFFERED: "buffered", "below capacity": "of below capacity"}
+    mine = [j for j in judgements if (j.goal.operation, j.goal.size, j.goal.threads) == key]
+    if not mine:
+        return "", ""
+    goals = "; ".join(f"{sign[j.goal.better]} {j.goal.goal:g} {names.get(j.goal.against, j.goal.against)}"
+                      for j in mine)
+    met = "; ".join("yes" if j.met else "no" if j.above_floor else "**no, below the floor**"
+                    for j in mine)
+    return goals, met
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def page_table(results, judgements):
+    rows = []
+    for operation in PAGES:
+        for key in results.keys(operation):
+            rate = results.rate(key, CPL3)
+            each = results.each(key)
+            rows.append([operation, size_text(key[1]), str(key[2]),
+                         f"{rate.median / 1e6:.0f} MB/s, {time_text(each.median * key[2])}",
+                         ratio_text(results.speed_ratio(key, BUFFERED)),
+                         ratio_text(results.speed_ratio(key, DIRECT)),
+                         ratio_text(results.speed_ratio(key, RAW)),
+                         *goal_texts(judgements, key)])
+    return table(["operation", "size", "threads", "cpl3", "× ext4 buffered", "× ext4 O_DIRECT best",
+                  "× raw", "goal", "met"], rows)
+
+
+def time_table(results, judgements):
+    rows = []
+    for operation in TIMES:
+        for key in results.keys(operation):
+            each = results.each(key).median
+            count = results.count(key)
+            shown = f"{time_text(each * key[2])} each"
+            if not operation.startswith("stat"):
+                shown = f"{time_text(each * count)} for {count:,} names"
+            rows.append([operation, str(key[2]), shown,
+                         ratio_text(results.time_ratio(key, BUFFERED)),
+                         *goal_texts(judgements, key)])
+    return table(["operation", "threads", "cpl3", "time / ext4's time", "goal", "met"], rows)
+
+
+def own_table(results, judgements):
+    """What has no counterpart."""
+    rows = []
+    for key in results.keys(PAST):
+        rate = results.rate(key, CPL3)
+        rows.append([f"{PAST}, {size_text(key[1])}, {key[2]} threads",
+                     f"{rate.median / 1e6:.0f} MB/s",
+                     f"{ratio_text(results.sustained_ratio(key))} of below capacity",
+                     *goal_texts(judgements, key)])
+    for key in results.keys("load"):
+        each, count = results.each(key), results.count(key)
+        rows.append([f"`load` of {count:,} slots (an empty mount's time taken off)",
+                     time_text(each.median * count),
+                     f"{each.median * MILLION:.2f} s for 1,000,000", *goal_texts(judgements, key)])
+    for operation in MEMORY:
+        for key in results.keys(operation):
+            name = operation + " (VmRSS above that of an empty mount)"
+            if operation != MEMORY[0]:
+                name = "of that, the process's own (RssAnon)"
+            rows.append([name, f"{results.each(key).median:.0f} bytes", "",
+                         *goal_texts(judgements, key)])
+    return table(["operation", "cpl3", "ratio", "goal", "met"], rows)
+
+
+def rate_table(results):
+    rows = []
+    for operation in PAGES:
+        for key in results.keys(operation):
+            rates = [results.rate(key, engine) for engine in ENGINES]
+            rows.append([operation, size_text(key[1]), str(key[2]),
+                         *(f"{rate.median / 1e6:.0f}" if rate else "–" for rate in rates)])
+    return table(["operation", "size", "threads", *ENGINES], rows)
+
+
+def request_table(results):
+    requests = collections.defaultdict(dict)
+    for row in results.samples:
+        if row["unit"] == "requests":
+            key = (row["operation"], row["object_bytes"])
+            requests[key][row["detail"]] = row["quantity"] / row["count"]
+    rows = []
+    for (operation, size), opcodes in requests.items():
+        one_way = ("FORGET", "BATCH_FORGET", "INTERRUPT")
+        total = sum(count for name, count in opcodes.items() if name not in one_way)
+        rows.append([operation, size_text(size), f"{total:.1f}",
+                     ", ".join(f"{name} {count:.2g}" for name, count in
+                               sorted(opcodes.items(), key=lambda item: -item[1]))])
+    return table(["operation", "size", "round trips", "requests"], rows)
+
+
+def markdown(results, judgements, machine):
+    repetitions = 1 + max(row["repetition"] for row in results.samples)
+    met = sum(j.met for j in judgements)
+    sections = [
+        ["# cpl3 against ext4 files and the raw disk", ""],
+        [f"- {name}: {value}" for name, value in machine.items()],
+        ["", f"Medians of the ratios within each of {repetitions} repetitions (smallest–largest). "
+         f"Goals met: {met} of {len(judgements)}.",
+         "", "## Pages", "",
+         "How many times as fast; cpl3: all threads together, and what one operation takes.", "",
+         *page_table(results, judgements)],
+        ["", "## Names", "", *time_table(results, judgements)],
+        ["", "## cpl3 alone", "", *own_table(results, judgements)],
+        ["", "## MB/s of all engines (medians)", "", *rate_table(results)],
+        ["", "## FUSE requests of one operation", "", *request_table(results), ""],
+    ]
+    return "\n".join(line for section in sections for line in section)

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* More half-written files than the memory for staging can hold: each still gets done. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "tests/support/mount.h"
+#include "tests/support/process.h"
+
+enum { WRITERS = 4, FILES = 3, MAX_FILE = 16 << 20, PIECE = 64 << 10 };
+
+static struct mount mount_;
+
+static void open_mount(void) {
+    mount_open(&mount_, &(struct mount_settings){.options = "memory=32M,max_file=16M"});
+}
+static void close_mount(void) {
+    mount_close(&mount_);
+}
+TestSuite(memory_starved, .init = open_mount, .fini = close_mount, .timeout = 120);
+
+/* 0 or the errno. */
+static int write_file(unsigned writer, unsigned number, size_t bytes) {
+    char piece[PIECE];
+    memset(piece, (int)(writer * FILES + number), sizeof piece);
+    int fd = open(mount_path(&mount_, "file-%u-%u", writer, number), O_WRONLY | O_CREAT, 0600);
+    if (fd < 0)
+        return errno;
+    for (size_t done = 0; done < bytes; done += PIECE)
+        if (write(fd, piece, PIECE) != PIECE)
+            return errno;
+    return close(fd) < 0 ? errno : 0;
+}
+
+static int write_files(void *argument) {
+    const unsigned *job = argument; /* the writer's number, bytes of a file */
+    for (unsigned i = 0; i < FILES; i++) {
+        int error = write_file(job[0], i, job[1]);
+        if (error)
+            return complain("writer %u, file %u: %s", job[0], i, strerror(error));
+    }
+    return 0;
+}
+
+static void check_all_get_done(unsigned bytes) {
+    pid_t writers[WRITERS];
+    for (unsigned i = 0; i < WRITERS; i++)
+        writers[i] = child_start(write_files, (unsigned[]){i, bytes});
+    for (unsigned i = 0; i < WRITERS; i++)
+        cr_expect_eq(child_wait(writers[i], 100), 0);
+    cr_expect_eq(mount_counter(&mount_, "rank0.dead_writers"), 0);
+}
+
+Test(memory_starved, files_beyond_half_of_the_share_get_done_one_after_the_other) {
+    check_all_get_done(MAX_FILE / 16 * 13);
+}
+
+Test(memory_starved, files_of_a_third_of_the_share_get_done_too) {
+    check_all_get_done(MAX_FILE / 3 / PIECE * PIECE);
+}
