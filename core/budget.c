@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "core/log.h"
 
-/* ---- taken: any thread --------------------------------------------------------------- */
+/* taken: any thread */
 
 bool budget_take(struct budget *budget, uint64_t bytes) {
     uint64_t taken = atomic_load(&budget->taken_bytes);
@@ -49,7 +49,7 @@ bool budget_can_punch(const struct budget *budget) {
     return atomic_load(&budget->can_punch);
 }
 
-/* ---- backed: write thread ------------------------------------------------------------ */
+/* backed: write thread */
 
 static void add_backed(struct budget *budget, uint64_t bytes) {
     atomic_fetch_add(&budget->backed_bytes, bytes);
@@ -117,7 +117,7 @@ int budget_fit_to_limit(struct budget *budget) {
     return make_room(budget, 0);
 }
 
-/* ---- slots --------------------------------------------------------------------------- */
+/* slots */
 
 /* At first use. */
 static int open_slab(struct budget *budget, struct pool *pool) {
@@ -197,7 +197,7 @@ void budget_quarantine_slot(struct budget *budget, struct pool *pool, uint32_t s
     slot_pool_quarantine(pool->slots, slot);
 }
 
-/* ---- cold start ---------------------------------------------------------------------- */
+/* cold start */
 
 /* Slots that the slab's file reaches once what is beyond slots_used is cut off. */
 static int trim_slab(const struct budget *budget, struct pool *pool, uint32_t slots_used,
@@ -250,7 +250,7 @@ int budget_adopt_free_pool(struct budget *budget, struct pool *pool) {
     return 0;
 }
 
-/* ---- checking ------------------------------------------------------------------------ */
+/* checking */
 
 void budget_verify(struct budget *budget) {
     uint64_t used_bytes = 0, backed_bytes = 0;

@@ -137,8 +137,7 @@ uint64_t buffer_capacity_bytes(const struct buffer *buffer) {
     return buffer->capacity_bytes;
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* bytes */
 
 static void check_range(const struct buffer *buffer, uint64_t offset, uint64_t count) {
     CHECK(offset <= buffer->capacity_bytes && count <= buffer->capacity_bytes - offset);

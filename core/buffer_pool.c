@@ -147,8 +147,7 @@ void buffer_pool_close(struct buffer_pool *pool) {
     free(pool);
 }
 
-/* ---- who is told of freed memory ---------------------------------------------------------------
- */
+/* who is told of freed memory */
 
 void buffer_pool_on_free(struct buffer_pool *pool, enum buffer_share share, void (*freed)(void *),
                          void *argument) {
@@ -173,8 +172,7 @@ static void tell_of_free(struct buffer_pool *pool, enum buffer_share freed) {
             tell(&pool->shares[share]);
 }
 
-/* ---- accounts: under lock ----------------------------------------------------------------------
- */
+/* accounts: under lock */
 
 static bool charge(struct share *share, uint64_t bytes) {
     uint64_t used = atomic_load(&share->used_bytes);
@@ -210,8 +208,7 @@ bool buffer_pool_move_charge(struct buffer_pool *pool, enum buffer_share from, e
     return true;
 }
 
-/* ---- memory: under lock ------------------------------------------------------------------------
- */
+/* memory: under lock */
 
 static unsigned order_of(uint32_t bytes) {
     CHECK(bytes >= BUFFER_BLOCK_BYTES_MIN && bytes <= BUFFER_SEGMENT_BYTES);

@@ -63,8 +63,7 @@ static void note_access(struct rank *rank, uint64_t access_ns) {
         atomic_store(&rank->last_access_ns, access_ns);
 }
 
-/* ---- does the index agree?
- * ------------------------------------------------------------------------------ */
+/* does the index agree? */
 
 static bool name_leads_back(struct rank *rank, const struct blob_key *key,
                             const struct blob_record *record) {
@@ -89,8 +88,7 @@ static bool is_live(struct rank *rank, const struct pool *pool, uint32_t slot,
            name_leads_back(rank, &header->key, ret_record);
 }
 
-/* ---- headers
- * -------------------------------------------------------------------------------------------- */
+/* headers */
 
 struct header_read {
     struct slab_request request;
@@ -182,8 +180,7 @@ static int walk_pool(struct header_walk *walk) {
     return result < 0 ? result : walk_slots(walk, slots);
 }
 
-/* ---- inline blobs
- * ------------------------------------------------------------------------------------------ */
+/* inline blobs */
 
 struct inline_walk {
     struct rank *rank;
@@ -218,8 +215,7 @@ static int walk_inline(struct rank *rank, struct pool *pool, struct found_list *
     return index_each_blob(rank->store->index, rank->number, take_inline, &walk, &bad);
 }
 
-/* ---- pools and GC
- * ----------------------------------------------------------------------------------------- */
+/* pools and GC */
 
 static int rebuild_pool(struct rank *rank, struct pool *pool, const struct found_list *list) {
     struct gc *gc = rank->gcs[pool->kind];
@@ -267,8 +263,7 @@ static int load_pools(struct rank *rank) {
     return result;
 }
 
-/* ---- a smaller size
- * ------------------------------------------------------------------------------------------ */
+/* a smaller size */
 
 static int evict_batch(struct rank *rank, unsigned kind, uint64_t bytes) {
     struct gc_victim victims[64];
@@ -302,9 +297,7 @@ static int fit_to_size(struct rank *rank) {
     return 0;
 }
 
-/* ---- pruning
- * --------------------------------------------------------------------------------------------------
- */
+/* pruning */
 
 struct key_list {
     struct rank *rank;

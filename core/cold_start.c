@@ -26,8 +26,7 @@
 
 enum { DELETES_PER_TXN = 8192 };
 
-/* ---- the index, before it is opened
- * --------------------------------------------------------------- */
+/* the index, before it is opened */
 
 static bool is_ours(const struct store *store, const char *name) {
     for (unsigned i = 0; i < store->rank_count; i++) {
@@ -128,8 +127,7 @@ int rank_open_index(struct store *store) {
     return result;
 }
 
-/* ---- deleting
- * ----------------------------------------------------------------------------------------- */
+/* deleting */
 
 static int delete_one(struct index_txn *txn, const struct blob_key *key) {
     struct blob_record record;
@@ -192,8 +190,7 @@ int cold_delete_rank(struct rank *rank) {
     return 0;
 }
 
-/* ---- clear
- * -------------------------------------------------------------------------------------------- */
+/* clear */
 
 /* Above any epoch that this rank can have had, also when its file is lost: it counts from the time.
  */
@@ -229,8 +226,7 @@ static int start_empty(struct rank *rank) {
     return result;
 }
 
-/* ---- which one
- * ------------------------------------------------------------------------------------------ */
+/* which one */
 
 static int load_or_start_empty(struct rank *rank) {
     struct cold_start_report *report = &rank->cold_start;

@@ -53,7 +53,7 @@ struct gc {
 
 enum { HEAP_SLACK = 64 };
 
-/* ---- records ------------------------------------------------------------------------- */
+/* records */
 
 static struct gc_pool *pool_of(struct gc *gc, unsigned pool, uint32_t slot) {
     CHECK(pool < GC_POOLS_MAX);
@@ -86,7 +86,7 @@ static void describe(const struct gc *gc, unsigned pool, uint32_t slot,
     memcpy(ret_slot->key.hash, record->hash, HASH_BYTES_MAX);
 }
 
-/* ---- heap ---------------------------------------------------------------------------- */
+/* heap */
 
 static bool entry_before(const struct entry *a, const struct entry *b) {
     if (a->last_access_ns != b->last_access_ns)
@@ -180,7 +180,7 @@ static int reserve_entry(struct gc *gc) {
     return 0;
 }
 
-/* ---- interface ----------------------------------------------------------------------- */
+/* interface */
 
 int gc_create(struct gc **ret_gc) {
     struct gc *gc = calloc(1, sizeof(*gc));
@@ -312,7 +312,7 @@ uint64_t gc_heap_entries(const struct gc *gc) {
     return gc->heap_count;
 }
 
-/* ---- picking ------------------------------------------------------------------------- */
+/* picking */
 
 static bool victim_before(const struct gc_victim *a, const struct gc_victim *b) {
     if (a->last_access_ns != b->last_access_ns)
@@ -414,7 +414,7 @@ size_t gc_pick_victims(struct gc *gc, uint64_t want_bytes, size_t most, int only
     return found;
 }
 
-/* ---- checking ------------------------------------------------------------------------ */
+/* checking */
 
 static void verify_records(const struct gc *gc) {
     uint64_t slots = 0, bytes = 0;

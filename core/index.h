@@ -88,7 +88,7 @@ struct index_options {
 int index_open(const char *path, const struct index_options *options, struct index **ret_index);
 void index_close(struct index *index); /* NULL is fine */
 
-/* ---- reading: any thread -------------------------------------------------------------------- */
+/* reading: any thread */
 
 /* -ENOENT, -EBADMSG (the record's checksum or form), other -errno. */
 int index_get_blob(struct index *index, const struct blob_key *key, struct blob_record *ret_record);
@@ -146,7 +146,7 @@ int index_get_usage(struct index *index, struct index_usage *ret_usage);
 /* Frees reader slots of dead processes; the number freed. */
 int index_check_readers(struct index *index);
 
-/* ---- writing: a rank's write thread --------------------------------------------------------- */
+/* writing: a rank's write thread */
 
 /* Waits for other processes' write transactions. */
 int index_txn_begin(struct index *index, struct index_txn **ret_txn);
@@ -186,7 +186,7 @@ int index_txn_delete_rank_blobs(struct index_txn *txn, uint16_t rank, size_t mos
 int index_txn_delete_rank_names(struct index_txn *txn, uint16_t rank, bool keep_directories,
                                 size_t most);
 
-/* ---- checking ------------------------------------------------------------ */
+/* checking */
 
 /*
  * Forks; the child walks every record of the rank (and the structure of all databases) of the index

@@ -18,7 +18,7 @@ enum {
     DELETE_BATCH = 32, /* of keys on the stack */
 };
 
-/* ---- by key --------------------------------------------------------------------------------- */
+/* by key */
 
 static int get_blob(struct index *index, struct MDB_txn *txn, const struct blob_key *key,
                     struct blob_record *ret_record) {
@@ -106,7 +106,7 @@ int index_txn_delete_blob(struct index_txn *txn, const struct blob_key *key) {
                                   (struct index_bytes){raw, index_record_pack_blob_key(key, raw)});
 }
 
-/* ---- listing -------------------------------------------------------------------------------- */
+/* listing */
 
 struct blob_list {
     struct index_blob *blobs;
@@ -161,7 +161,7 @@ int index_list_blobs(struct index *index, uint16_t rank, uint8_t kind, bool name
     return error;
 }
 
-/* ---- all of a rank -------------------------------------------------------------------------- */
+/* all of a rank */
 
 /* At the rank's first key, whatever its kind. */
 static void start_of_rank(uint16_t rank, struct index_position *position) {

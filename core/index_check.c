@@ -32,7 +32,7 @@ struct verdict {
     char reason[REASON_BYTES];
 };
 
-/* ---- the child ------------------------------------------------------------------------------ */
+/* the child */
 
 /* Once in order, into the page cache: the walk would fault it in page by page. */
 static int read_ahead(int fd, struct verdict *verdict) {
@@ -76,7 +76,7 @@ static void settle_signals(uint64_t file_bytes) {
     _exit(written == (ssize_t)sizeof verdict ? 0 : 1);
 }
 
-/* ---- the parent ----------------------------------------------------------------------------- */
+/* the parent */
 
 /* False: the child ended without one. */
 static bool read_verdict(int fd, struct verdict *ret_verdict) {

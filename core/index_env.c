@@ -59,7 +59,7 @@ int index_error(int code) {
     }
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* opening */
 
 static int sync_directory(const char *path) {
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -254,7 +254,7 @@ void index_keep_reserve(struct index *index) {
         atomic_store(&index->reserved_until, until);
 }
 
-/* ---- usage ---------------------------------------------------------------------------------- */
+/* usage */
 
 uint64_t index_high_water_bytes(struct index *index) {
     MDB_envinfo info;

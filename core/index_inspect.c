@@ -44,7 +44,7 @@ static int judge_code(struct inspection *in, int code, const char *what) {
     return error;
 }
 
-/* ---- records ------------------------------------------------------------------------- */
+/* records */
 
 typedef int check_record(struct inspection *in, struct index_bytes key, struct index_bytes value);
 
@@ -109,7 +109,7 @@ static int check_free_pages(struct inspection *in, struct index_bytes key,
     return 0;
 }
 
-/* ---- databases ----------------------------------------------------------------------- */
+/* databases */
 
 struct database_walk {
     struct inspection *in;
@@ -161,7 +161,7 @@ static int check_trees(struct inspection *in) {
     return error;
 }
 
-/* ---- the file ------------------------------------------------------------------------ */
+/* the file */
 
 /* LMDB alternates between the two. */
 static bool read_header(struct inspection *in, int fd, uint64_t transaction) {

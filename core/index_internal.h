@@ -64,7 +64,7 @@ struct index_txn {
     int failure; /* the first error; only abort is possible */
 };
 
-/* ---- index_env.c ---------------------------------------------------------------------------- */
+/* index_env.c */
 
 /* LMDB's and the system's codes to 0 or -errno: the only place that translates. */
 int index_error(int code);
@@ -77,7 +77,7 @@ void index_keep_reserve(struct index *index);
 /* Without the free ones. */
 int index_used_bytes(struct index *index, uint64_t *ret_bytes);
 
-/* ---- index_txn.c ---------------------------------------------------------------------------- */
+/* index_txn.c */
 
 /* Begins, with map_lock held shared; index_unlock_map after its end. */
 int index_begin(struct index *index, bool write, struct MDB_txn **ret_txn);
@@ -110,7 +110,7 @@ int index_put(struct index_txn *txn, unsigned database, struct index_bytes key,
               struct index_bytes value);
 int index_delete(struct index_txn *txn, unsigned database, struct index_bytes key);
 
-/* ---- index_inspect.c ------------------------------------------------------------------------ */
+/* index_inspect.c */
 
 /* In a child of its own: a damaged file may kill the caller. 0, -EUCLEAN, or another -errno if it
  * could not be tried; for both a reason. */

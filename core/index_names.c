@@ -18,7 +18,7 @@ enum {
     DIRECTORY_BYTES = 8,
 };
 
-/* ---- by name -------------------------------------------------------------------------------- */
+/* by name */
 
 static int get_name(struct index *index, struct MDB_txn *txn, uint64_t directory, const char *name,
                     size_t name_bytes, struct name_entry *ret_entry) {
@@ -67,7 +67,7 @@ int index_txn_delete_name(struct index_txn *txn, uint64_t directory, const char 
     return index_delete(txn, txn->index->names, raw_key);
 }
 
-/* ---- listing -------------------------------------------------------------------------------- */
+/* listing */
 
 struct name_list {
     struct index_name *names;
@@ -117,7 +117,7 @@ int index_list_names(struct index *index, uint64_t directory, uint64_t after_has
     return error;
 }
 
-/* ---- all of a rank -------------------------------------------------------------------------- */
+/* all of a rank */
 
 static void start_of_rank(uint16_t rank, struct index_position *position) {
     uint8_t raw[NAME_KEY_PREFIX_BYTES];

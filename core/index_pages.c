@@ -98,7 +98,7 @@ static int open_page(struct walk *walk, uint64_t page, unsigned flags, const uin
     return 0;
 }
 
-/* ---- nodes --------------------------------------------------------------------------- */
+/* nodes */
 
 static size_t node_count(const struct page_header *header) {
     return (size_t)(header->lower - PAGE_HEADER_BYTES) / sizeof(uint16_t);
@@ -145,7 +145,7 @@ static int check_nodes(struct walk *walk, uint64_t page, const uint8_t *bytes,
     return sum == page_bytes - header->upper ? 0 : bad_page(walk, page, "has a gap");
 }
 
-/* ---- keys ---------------------------------------------------------------------------- */
+/* keys */
 
 static int compare(const struct walk *walk, struct index_bytes a, struct index_bytes b) {
     uint64_t x, y;
@@ -173,7 +173,7 @@ static bool rises(const struct walk *walk, struct index_bytes key) {
            (!walk->last_key.data || compare(walk, key, walk->last_key) > 0);
 }
 
-/* ---- pages --------------------------------------------------------------------------- */
+/* pages */
 
 /* A value in pages of its own, which follow each other; it may have been longer once. */
 static int open_overflow(struct walk *walk, const uint8_t *number, size_t size,

@@ -144,7 +144,7 @@ static bool blob_key_possible(const struct blob_key *key) {
            zero(key->hash + key->hash_bytes, HASH_BYTES_MAX - key->hash_bytes);
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* keys */
 
 size_t index_record_pack_blob_start(uint16_t rank, uint8_t kind, bool named, uint64_t order,
                                     uint8_t ret_raw[BLOB_KEY_PREFIX_BYTES]) {
@@ -202,7 +202,7 @@ uint64_t index_record_name_hash(struct index_bytes raw_key) {
     return raw_key.size < NAME_KEY_PREFIX_BYTES ? 0 : get_be64(raw_key.data + 8);
 }
 
-/* ---- blobs ---------------------------------------------------------------------------------- */
+/* blobs */
 
 static bool blob_value_possible(const struct blob_value *value) {
     bool fits = value->slot_bytes
@@ -286,7 +286,7 @@ int index_record_unpack_blob(struct index_bytes raw_key, struct index_bytes valu
     return 0;
 }
 
-/* ---- names ---------------------------------------------------------------------------------- */
+/* names */
 
 static size_t pack_name_blob(uint16_t rank, const struct blob_key *blob, uint8_t *ret_raw) {
     CHECK(blob_key_possible(blob) && blob->rank == rank);
@@ -389,7 +389,7 @@ int index_record_unpack_name(struct index_bytes raw_key, struct index_bytes valu
     return 0;
 }
 
-/* ---- meta ----------------------------------------------------------------------------------- */
+/* meta */
 
 size_t index_record_pack_meta(struct index_bytes raw_key, uint64_t value,
                               uint8_t ret_raw[META_VALUE_BYTES]) {

@@ -32,7 +32,7 @@ static pthread_once_t readers_once = PTHREAD_ONCE_INIT;
 static pthread_key_t readers_key; /* the thread's list of readers */
 static int readers_key_error;
 
-/* ---- readers -------------------------------------------------------------------------------- */
+/* readers */
 
 /* Under readers_mutex. */
 static void reader_detach(struct index_reader *reader) {
@@ -114,7 +114,7 @@ void index_readers_close(struct index *index) {
     readers_reap();
 }
 
-/* ---- beginning and ending ------------------------------------------------------------------- */
+/* beginning and ending */
 
 /* Another process has grown the file beyond our map. Waits for this process's transactions. */
 static int adopt_map(struct index *index) {
@@ -252,7 +252,7 @@ bool index_txn_is_full(const struct index_txn *txn) {
     return txn->full;
 }
 
-/* ---- raw operations ------------------------------------------------------------------------- */
+/* raw operations */
 
 static MDB_val to_val(struct index_bytes bytes) {
     return (MDB_val){.mv_size = bytes.size, .mv_data = (void *)bytes.data};

@@ -39,7 +39,7 @@ struct loader {
     int start_result;
 };
 
-/* ---- results --------------------------------------------------------------------------------- */
+/* results */
 
 static bool failed_before(struct loader *loader, uint64_t sequence) {
     for (unsigned i = 0; i < LOADER_FAILED_MAX; i++) {
@@ -112,7 +112,7 @@ static void finish_load(struct loader *loader, struct load *load) {
     finish_version(loader, version, result, reason, buffer);
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* requests */
 
 /* The oldest loads first, so that they end first. */
 static void submit_more(struct loader *loader) {
@@ -129,7 +129,7 @@ static void request_done(struct loader *loader, const struct slab_request *reque
         finish_load(loader, load);
 }
 
-/* ---- starting -------------------------------------------------------------------------------- */
+/* starting */
 
 static void begin_load(struct loader *loader, struct version *version, struct buffer *buffer) {
     struct load *load = loader->free_loads;
@@ -188,7 +188,7 @@ static void start_loads(struct loader *loader) {
     atomic_store_explicit(&loader->table->memory_wanted, loader->blocked, memory_order_relaxed);
 }
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* time */
 
 /* Under the table's mutex: moves the version's expired waiters to a list, and finds the earliest
  * deadline of those that stay. */
@@ -250,7 +250,7 @@ static uint64_t timeout_ns(const struct loader *loader) {
     return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------ */
+/* the thread */
 
 static bool is_finished(struct loader *loader) {
     SCOPE_LOCK(&loader->table->mutex);

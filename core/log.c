@@ -146,8 +146,7 @@ void log_limited(struct log_limit *limit, const char *format, ...) {
     PRINT_AT(LOG_LEVEL_ERROR, atomic_exchange(&limit->held_back, 0), format);
 }
 
-/* ---- last words --------------------------------------------------------------------------------
- */
+/* last words */
 
 void log_keep_fatal_in(int directory_fd) {
     atomic_store(&fatal_directory_fd, directory_fd);

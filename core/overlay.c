@@ -15,7 +15,7 @@
 
 enum { FIRST_BUCKETS = 16 };
 
-/* ---- tables -------------------------------------------------------------------------- */
+/* tables */
 
 /* Doubles when full; without memory the chains get longer. -ENOMEM: there is no bucket at all. */
 static int table_reserve(struct overlay_table *table) {
@@ -103,7 +103,7 @@ static void bump_stamp(struct overlay_shard *shard) {
     atomic_fetch_add(&shard->stamp, 1);
 }
 
-/* ---- life ---------------------------------------------------------------------------- */
+/* life */
 
 int overlay_create(struct overlay **ret_overlay) {
     struct overlay *overlay = aligned_alloc(_Alignof(struct overlay), sizeof(*overlay));
@@ -135,7 +135,7 @@ uint64_t overlay_entries(const struct overlay *overlay) {
     return atomic_load(&overlay->entries);
 }
 
-/* ---- blobs --------------------------------------------------------------------------- */
+/* blobs */
 
 /* The link to the entry; NULL: there is none. */
 static struct overlay_node **find_blob(struct overlay_shard *shard, const struct blob_key *key,
@@ -254,7 +254,7 @@ void overlay_settle_blob(struct overlay *overlay, const struct blob_key *key, ui
     free_blob_chain(settled);
 }
 
-/* ---- names --------------------------------------------------------------------------- */
+/* names */
 
 static uint64_t hash_of_name(uint64_t directory, const char *name, size_t name_bytes) {
     return name_hash64(name, name_bytes) ^ directory * UINT64_C(0x9e3779b97f4a7c15);
@@ -357,7 +357,7 @@ void overlay_settle_name(struct overlay *overlay, uint64_t directory, const char
     free(settle(overlay, shard, &shard->names, link, change));
 }
 
-/* ---- clear --------------------------------------------------------------------------- */
+/* clear */
 
 /* Under the shard's lock. */
 static void remove_blob_names(struct overlay_table *table) {

@@ -35,8 +35,7 @@ struct holder {
     unsigned major, minor; /* of its mount, when serving */
 };
 
-/* ---- the holder file ---------------------------------------------------------------------------
- */
+/* the holder file */
 
 static void holder_read(int directory_fd, struct holder *ret_holder) {
     char text[96], word[16];
@@ -79,8 +78,7 @@ void rank_note_closing(struct rank *rank) {
         holder_write(rank, "closing");
 }
 
-/* ---- is it about to go?
- * ---------------------------------------------------------------------------- */
+/* is it about to go? */
 
 static bool has_pending_kill(const char *status, const char *field) {
     const char *line = strstr(status, field);
@@ -145,8 +143,7 @@ int rank_find_server(const char *store_path, unsigned major, unsigned minor, pid
     return result;
 }
 
-/* ---- the lock
- * ----------------------------------------------------------------------------------------- */
+/* the lock */
 
 static void rank_name(uint16_t number, char *ret_name, size_t size) {
     snprintf(ret_name, size, "rank%u", number);

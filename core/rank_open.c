@@ -17,8 +17,7 @@
 #include "core/superblock.h"
 #include "core/writer.h"
 
-/* ---- budgets
- * ------------------------------------------------------------------------------------------- */
+/* budgets */
 
 static uint64_t kind_slots(const struct config *config, const struct config_kind *kind) {
     if (kind->slots)
@@ -107,8 +106,7 @@ static int open_budget(struct rank *rank, uint8_t kind) {
     return gc_create(&rank->gcs[kind]);
 }
 
-/* ---- life
- * ---------------------------------------------------------------------------------------------- */
+/* life */
 
 int rank_open(struct rank *rank) {
     pthread_mutex_init(&rank->change_lock, NULL);

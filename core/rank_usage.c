@@ -41,8 +41,7 @@ void rank_get_usage(struct rank *rank, struct rank_usage *ret_usage) {
     *ret_usage = usage;
 }
 
-/* ---- the whole state
- * ------------------------------------------------------------------------------ */
+/* the whole state */
 
 struct verification {
     struct rank *rank;

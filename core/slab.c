@@ -162,8 +162,7 @@ int slab_sync(struct slab *slab) {
     return result == 0 ? 0 : -errno;
 }
 
-/* ---- requests ----------------------------------------------------------------------------------
- */
+/* requests */
 
 static uint64_t request_bytes(const struct slab_request *request) {
     uint64_t bytes = 0;
@@ -226,8 +225,7 @@ bool slab_request_advance(struct slab_request *request, ssize_t transferred) {
     return request->done_bytes > before ? false : finish(request, -EIO);
 }
 
-/* ---- engines -----------------------------------------------------------------------------------
- */
+/* engines */
 
 static int open_engine(const struct slab_io_engine *engine, unsigned depth,
                        struct slab_io **ret_io) {

@@ -42,7 +42,7 @@ int slab_truncate(struct slab *slab, uint32_t slots);
 /* fdatasync: W1. */
 int slab_sync(struct slab *slab);
 
-/* ---- requests, many in flight ------------------------------------------------------------- */
+/* requests, many in flight */
 
 /*
  * One thread owns a slab_io and all calls on it except slab_io_wake: the one that submits or waits

@@ -43,8 +43,7 @@ static struct uring_io *uring_of(struct slab_io *io) {
     return (struct uring_io *)io;
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* opening */
 
 static const unsigned needed_features =
     IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_EXT_ARG;
@@ -133,8 +132,7 @@ static void uring_close(struct slab_io *io) {
     free(uring);
 }
 
-/* ---- starting ----------------------------------------------------------------------------------
- */
+/* starting */
 
 static void enable(struct uring_io *uring) {
     if (uring->enabled)
@@ -189,8 +187,7 @@ static void uring_submit(struct slab_io *io, struct slab_request *request) {
     uring->queued_end = &request->next;
 }
 
-/* ---- waiting -----------------------------------------------------------------------------------
- */
+/* waiting */
 
 /* The kernel is short of something for the moment, or was interrupted: try again. Anything else can
  * only be our own misuse of the ring. */

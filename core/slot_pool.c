@@ -124,8 +124,7 @@ void slot_pool_destroy(struct slot_pool *pool) {
     free(pool);
 }
 
-/* ---- transitions: the write thread -------------------------------------------------------------
- */
+/* transitions: the write thread */
 
 static void take_from_backed(struct slot_pool *pool, uint32_t *ret_slot) {
     uint32_t slot = list_pop(pool, &pool->backed);
@@ -211,8 +210,7 @@ void slot_pool_quarantine(struct slot_pool *pool, uint32_t slot) {
     change_state(word_of(pool, slot), false, SLOT_BAD);
 }
 
-/* ---- pins: any thread --------------------------------------------------------------------------
- */
+/* pins: any thread */
 
 bool slot_pool_pin(struct slot_pool *pool, uint32_t slot, uint64_t sequence) {
     _Atomic uint64_t *word = word_of(pool, slot);
@@ -233,8 +231,7 @@ bool slot_pool_unpin(struct slot_pool *pool, uint32_t slot) {
     return word_pins(old) == 1 && word_state(old) == SLOT_RETIRING;
 }
 
-/* ---- whole pools: the write thread, or before there is one -------------------------------------
- */
+/* whole pools: the write thread, or before there is one */
 
 static void set_counters(struct slot_pool *pool, uint32_t occupied) {
     atomic_store(&pool->backed_slots, pool->fresh - pool->punched.count);
@@ -276,8 +273,7 @@ void slot_pool_rebuild_from_allocated(struct slot_pool *pool, const struct slot_
     set_counters(pool, (uint32_t)count);
 }
 
-/* ---- questions: any thread ---------------------------------------------------------------------
- */
+/* questions: any thread */
 
 enum slot_state slot_pool_state(const struct slot_pool *pool, uint32_t slot) {
     return word_state(atomic_load(word_of(pool, slot)));
@@ -303,8 +299,7 @@ uint32_t slot_pool_backed_slots(const struct slot_pool *pool) {
     return atomic_load_explicit(&pool->backed_slots, memory_order_relaxed);
 }
 
-/* ---- checking ----------------------------------------------------------------------------------
- */
+/* checking */
 
 /* Every slot of a list is free in just this way; with as many words like that as the list is long,
  * the list holds each of them once. */

@@ -33,8 +33,7 @@ static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
-/* ---- before anything is changed
- * ------------------------------------------------------------------- */
+/* before anything is changed */
 
 /* malloc'ed; "." for a bare name. */
 static char *parent_of(const char *path) {
@@ -172,8 +171,7 @@ int store_preflight(const struct config *config) {
     return preflight(&resolved);
 }
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------- */
+/* opening */
 
 static int make_directory(const char *path) {
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {

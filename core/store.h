@@ -41,8 +41,7 @@ struct store_events {
     void *argument;
 };
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* life */
 
 /*
  * Checks that the store can be opened as configured, without changing anything: superblock, format,
@@ -78,8 +77,7 @@ struct rank *store_rank(const struct store *store, uint16_t number); /* NULL: no
 uint16_t rank_number(const struct rank *rank);
 struct rank_stats *rank_get_stats(struct rank *rank);
 
-/* ---- looking up --------------------------------------------------------------------------------
- */
+/* looking up */
 
 /* The current record. -ENOENT. last_access_ns includes touches that are not durable yet. */
 int rank_get_blob(struct rank *rank, const struct blob_key *key, struct blob_record *ret_record);
@@ -115,8 +113,7 @@ struct list_entry {
 int rank_list(struct rank *rank, uint64_t directory, uint64_t after_cookie,
               struct list_entry *ret_entries, size_t most, size_t *ret_count);
 
-/* ---- publishing --------------------------------------------------------------------------------
- */
+/* publishing */
 
 /* Space promised to one publication: from rank_reserve until rank_publish or rank_unreserve. */
 struct reservation {
@@ -166,8 +163,7 @@ int rank_publish(struct rank *rank, struct reservation *reservation,
                  const struct publication *publication, struct version **ret_version,
                  struct blob_record *ret_record);
 
-/* ---- other changes -----------------------------------------------------------------------------
- */
+/* other changes */
 
 int rank_unlink_blob(struct rank *rank, const struct blob_key *key); /* hash-named; -ENOENT */
 /* A named blob: its name and the blob. -ENOENT, -EISDIR. */
@@ -209,8 +205,7 @@ int rank_set_blob_attributes(struct rank *rank, const struct blob_key *key,
 int rank_set_directory_attributes(struct rank *rank, uint64_t directory, const char *name,
                                   size_t name_bytes, const struct attributes *attributes);
 
-/* ---- durability and whole-rank operations
- * -------------------------------------------------------- */
+/* durability and whole-rank operations */
 
 /*
  * All changes made before are durable when the waiter is woken (always -EINPROGRESS, or 0 when

@@ -142,8 +142,7 @@ int superblock_create(int directory_fd, uint64_t size_bytes, struct superblock *
     return result;
 }
 
-/* ---- epochs
- * -------------------------------------------------------------------------------------- */
+/* epochs */
 
 int epoch_write(struct rank *rank, uint32_t epoch) {
     char text[64];

@@ -29,7 +29,7 @@ void version_rest_finish(struct version_table *table, const struct version_rest 
         table->options.on_unpinned(table->options.argument, rest->pool, rest->slot);
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* the table */
 
 int version_table_open_timed(const struct version_table_options *options,
                              const struct version_times *times, struct version_table **ret_table) {
@@ -95,7 +95,7 @@ void version_remove(struct version *version, struct version_rest *rest) {
     rest->version = version;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* making */
 
 static struct version *make_version(struct version_table *table, const struct blob_key *key,
                                     const struct blob_record *record, uint32_t resident_bytes) {
@@ -149,7 +149,7 @@ int version_create_staged(struct version_table *table, const struct blob_key *ke
     return 0;
 }
 
-/* ---- acquiring ------------------------------------------------------------------------------- */
+/* acquiring */
 
 /* Under the mutex: one more reference to a version of the table. */
 static int reference_found(struct version *version, const struct blob_key *key,
@@ -299,7 +299,7 @@ void version_unref(struct version *version) {
     version_rest_finish(table, &rest);
 }
 
-/* ---- the write thread ------------------------------------------------------------------------ */
+/* the write thread */
 
 void version_settle(struct version *version, struct pool *pool, uint32_t slot) {
     CHECK_ON(WRITER);
@@ -362,7 +362,7 @@ struct buffer *version_staged_buffer(struct version *version) {
     return version->bytes == BYTES_STAGED ? version->buffer : NULL;
 }
 
-/* ---- fixed after creation -------------------------------------------------------------------- */
+/* fixed after creation */
 
 const struct blob_key *version_key(const struct version *version) {
     return &version->key;

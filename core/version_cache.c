@@ -28,7 +28,7 @@ bool version_cache_in_memory(const struct version *version) {
     return false;
 }
 
-/* ---- idle lists: under the mutex ------------------------------------------------------------- */
+/* idle lists: under the mutex */
 
 static void idle_unlink(struct version *version) {
     if (version->idle == IDLE_NONE)
@@ -74,7 +74,7 @@ void version_cache_take(struct version *version, struct version_rest *rest) {
     version->bytes = BYTES_ABSENT;
 }
 
-/* ---- eviction -------------------------------------------------------------------------------- */
+/* eviction */
 
 /* Frees one version's bytes that were idle at that time, of the first `lists` idle lists. */
 static bool evict_one(struct version_table *table, unsigned lists, uint64_t idle_at_ns) {
@@ -142,7 +142,7 @@ uint64_t version_table_cached_bytes(const struct version_table *table) {
     return table->cached_bytes;
 }
 
-/* ---- holds and loads ------------------------------------------------------------------------- */
+/* holds and loads */
 
 /* Under the mutex. */
 static void hold(struct version *version) {

@@ -122,7 +122,7 @@ int version_table_open_timed(const struct version_table_options *options,
 /* Under the mutex: takes an unreferenced version out of the table, with its bytes. */
 void version_remove(struct version *version, struct version_rest *rest);
 
-/* ---- version_cache.c ------------------------------------------------------------------------- */
+/* version_cache.c */
 
 /* Tables that share a buffer pool take idle bytes from each other. */
 void version_cache_add_peer(struct version_table *table);

@@ -60,8 +60,7 @@ struct gc *writer_gc_of(const struct writer *writer, const struct pool *pool) {
     return writer->rank->gcs[pool->kind];
 }
 
-/* ---- the inbox: any thread ----------------------------------------------------------------------
- */
+/* the inbox: any thread */
 
 void writer_wake(struct writer *writer) {
     if (atomic_load(&writer->has_io))
@@ -134,8 +133,7 @@ void writer_run_between_turns(struct writer *writer, void (*check)(void *), void
         pthread_cond_wait(&writer->idle, &writer->inbox_lock);
 }
 
-/* ---- the turn
- * ------------------------------------------------------------------------------------ */
+/* the turn */
 
 static void move_waiters(struct waiter **list, struct waiter **inbox) {
     struct waiter *waiter = *inbox;

@@ -57,8 +57,7 @@ void writer_close_group(struct writer *writer) {
         group->opened_ns = clock_monotonic_ns();
 }
 
-/* ---- W1: slabs first
- * ------------------------------------------------------------------------------ */
+/* W1: slabs first */
 
 static void withdraw_slab(struct writer *writer, struct group *group, const struct pool *pool,
                           int error) {
@@ -92,8 +91,7 @@ static void sync_slabs(struct writer *writer, struct group *group) {
     }
 }
 
-/* ---- the transaction
- * ------------------------------------------------------------------------------ */
+/* the transaction */
 
 /* Deletes the entry of `key`; sequence 0: whatever it is. */
 static int delete_blob(struct index_txn *txn, const struct blob_key *key, uint64_t sequence,
@@ -206,8 +204,7 @@ static int apply_group(struct writer *writer, struct index_txn *txn, struct grou
     return result;
 }
 
-/* ---- after it
- * ------------------------------------------------------------------------------------- */
+/* after it */
 
 void writer_retire_slot(struct writer *writer, struct pool *pool, uint32_t slot, uint64_t sequence,
                         struct retired_list *list) {

@@ -38,8 +38,7 @@ void writer_withdraw(struct writer *writer, struct change *change, int error) {
     rank_drop_blob(rank, &put->key, put->record.sequence);
 }
 
-/* ---- slots
- * --------------------------------------------------------------------------------------- */
+/* slots */
 
 /* 0; -EAGAIN: none yet; -ENOSPC: there will be none. */
 static int find_slot(struct writer *writer, struct put *put) {
@@ -101,8 +100,7 @@ void writer_admit(struct writer *writer) {
     }
 }
 
-/* ---- writes
- * -------------------------------------------------------------------------------------- */
+/* writes */
 
 /* Bytes of the slot that come from the payload's own blocks. */
 static uint64_t body_bytes(const struct put *put) {

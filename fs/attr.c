@@ -54,8 +54,7 @@ void attr_of_record(const struct blob_record *record, struct shown *ret_shown) {
     };
 }
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
+/* files */
 
 static void fill_shown(const struct fs *fs, const struct file *file, const struct shown *shown,
                        struct stat *ret_stat) {
@@ -119,8 +118,7 @@ static int get_file(struct fs *fs, struct inode *inode, struct stat *ret_stat) {
     return 0;
 }
 
-/* ---- the rest
- * ------------------------------------------------------------------------------------ */
+/* the rest */
 
 static void fill_own(const struct fs *fs, const struct inode *inode, uint32_t mode, unsigned links,
                      struct stat *ret_stat) {

@@ -60,8 +60,7 @@ int control_read_all(struct store *store, unsigned number, char **ret_text, size
     return 0;
 }
 
-/* ---- commands over several ranks ---------------------------------------------------------------
- */
+/* commands over several ranks */
 
 struct command;
 
@@ -128,8 +127,7 @@ static int run_on_ranks(struct store *store, uint16_t first, uint16_t last,
     return result;
 }
 
-/* ---- the command language ----------------------------------------------------------------------
- */
+/* the command language */
 
 /* A decimal rank number, nothing else. */
 static bool parse_rank(const char *text, uint16_t *ret_rank) {

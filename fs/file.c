@@ -76,8 +76,7 @@ void file_unref(struct fs *fs, struct file *file) {
     free(file);
 }
 
-/* ---- finding
- * ------------------------------------------------------------------------------------- */
+/* finding */
 
 static bool find_blob(struct rank *rank, const struct blob_key *key, struct found *found) {
     if (rank_get_blob(rank, key, &found->record) < 0)
@@ -119,8 +118,7 @@ void file_find(struct fs *fs, struct rank *rank, const struct place *place,
         ret_found->kind = FOUND_FILE;
 }
 
-/* ---- making
- * -------------------------------------------------------------------------------------- */
+/* making */
 
 static struct file *create(struct fs *fs, struct rank *rank, const struct place *place,
                            const struct blob_key *key) {
@@ -179,8 +177,7 @@ void file_discard_unused(struct fs *fs, struct file *file) {
     file_unref(fs, file);
 }
 
-/* ---- names change hands
- * -------------------------------------------------------------------------- */
+/* names change hands */
 
 void file_detach(struct fs *fs, struct file *file) {
     for (struct handle *h = file->staged; h; h = h->next_staged)

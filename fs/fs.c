@@ -81,8 +81,7 @@ void fs_destroy(struct fs *fs) {
     free(fs);
 }
 
-/* ---- what core tells
- * ------------------------------------------------------------------------------ */
+/* what core tells */
 
 /* Where a blob that is gone stood. False: its kind has no name here. */
 static bool find_place(const struct fs *fs, struct rank *rank, const struct blob_key *key,
@@ -125,8 +124,7 @@ struct store_events fs_events(struct fs *fs) {
         .blob_gone = on_blob_gone, .rank_cleared = on_rank_cleared, .argument = fs};
 }
 
-/* ---- start and stop
- * ------------------------------------------------------------------------------ */
+/* start and stop */
 
 void fs_attach(struct fs *fs, struct store *store, struct notifier *notifier) {
     SCOPE_LOCK(&fs->lock);

@@ -46,8 +46,7 @@ struct watch {
     int signal_fd;
 };
 
-/* ---- the guardian's process --------------------------------------------------------------------
- */
+/* the guardian's process */
 
 [[gnu::noreturn]] static void end(const struct watch *watch) {
     if (watch->abort_fd >= 0)
@@ -132,8 +131,7 @@ static void rename_process(char **argv) {
     guard(&watch);
 }
 
-/* ---- the daemon's side -------------------------------------------------------------------------
- */
+/* the daemon's side */
 
 static void reap(struct guardian *guardian) {
     CHECK(guardian->pid > 0); /* 0 and less are whole groups of processes */

@@ -42,8 +42,7 @@ void inode_set_version(struct inode *inode, const struct blob_record *record) {
     attr_of_record(record, &inode->shown);
 }
 
-/* ---- private inodes
- * ------------------------------------------------------------------------------ */
+/* private inodes */
 
 static void remove_from_pins(struct fs *fs, struct inode *inode) {
     TAILQ_REMOVE(&fs->pins, inode, pins);
@@ -101,8 +100,7 @@ void inode_expire_pins(struct fs *fs, uint64_t now_ns) {
         version_unref(inode_take_pin(fs, inode));
 }
 
-/* ---- coming and going
- * ---------------------------------------------------------------------------- */
+/* coming and going */
 
 static void free_file_inode(struct fs *fs, struct inode *inode) {
     struct file *file = inode->file;

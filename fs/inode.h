@@ -102,8 +102,7 @@ struct version *inode_take_pin(struct fs *fs, struct inode *inode);
 void inode_mark_used(struct fs *fs, struct inode *inode);
 void inode_expire_pins(struct fs *fs, uint64_t now_ns);
 
-/* ---- directories: fs/directory.c
- * ----------------------------------------------------------------- */
+/* directories: fs/directory.c */
 
 /* The inode of a directory that core knows; made when it is not known yet. NULL: no memory. */
 struct inode *inode_get_directory(struct fs *fs, struct rank *rank, uint64_t parent,
@@ -117,8 +116,7 @@ bool inode_is_below(struct fs *fs, uint64_t id, uint64_t above);
 void inode_remove_directory(struct fs *fs, uint64_t id); /* rmdir */
 int inode_create_rank_root(struct fs *fs, struct rank *rank);
 
-/* ---- coming and going
- * ---------------------------------------------------------------------------- */
+/* coming and going */
 
 /* The kernel forgets so many lookups; the inode goes with the last one and the last handle. */
 void inode_forget(struct fs *fs, struct inode *inode, uint64_t lookups);

@@ -56,8 +56,7 @@ struct daemon {
     int signal_fd;  /* SIGTERM and SIGINT */
 };
 
-/* ---- the start line ----------------------------------------------------------------------------
- */
+/* the start line */
 
 /* The value of `key value` among the lines of the store's stats; "?" if it is not there. */
 static void find_in_stats(struct store *store, const char *key, char *ret_value, size_t bytes) {
@@ -120,8 +119,7 @@ static void say_serving(struct daemon *daemon) {
                    "killed may be published half written");
 }
 
-/* ---- signals and waiting
- * ------------------------------------------------------------------------- */
+/* signals and waiting */
 
 /* Blocks what this program handles, in this thread and all that it will start. 0 or -errno. */
 static int open_signals(int *ret_fd) {
@@ -189,8 +187,7 @@ static int serve(struct daemon *daemon) {
     }
 }
 
-/* ---- start and end
- * ------------------------------------------------------------------------------- */
+/* start and end */
 
 static int code_of_store_error(int error) {
     return error == -EBUSY ? EXIT_CODE_RANK_IN_USE : EXIT_CODE_STORE;
@@ -302,8 +299,7 @@ static int run(const struct options *options, const char *mountpoint, char **arg
     return code;
 }
 
-/* ---- before anything is touched
- * ------------------------------------------------------------------ */
+/* before anything is touched */
 
 static int resolve_store_path(struct options *options) {
     char *resolved;

@@ -26,8 +26,7 @@ static int refuse(const char *path, int error, const char *why) {
     return error;
 }
 
-/* ---- a directory -------------------------------------------------------------------------------
- */
+/* a directory */
 
 static int check_empty(const char *path) {
     AUTO_CLOSEDIR DIR *directory = opendir(path);
@@ -66,8 +65,7 @@ static int check_apart(const char *path, const char *store_path) {
     return -ELOOP;
 }
 
-/* ---- what is mounted on it ---------------------------------------------------------------------
- */
+/* what is mounted on it */
 
 enum mount_state { MOUNT_ANSWERS, MOUNT_DEAD, MOUNT_DYING, MOUNT_SILENT };
 
@@ -157,8 +155,7 @@ static int check_ground(const char *path, const struct ground *ground, bool *ret
     return 0;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------
- */
+/* all of it */
 
 static int check_resolved(struct probe *probe, const char *path, const char *store_path,
                           bool *ret_dead) {

@@ -67,8 +67,7 @@ void notifier_destroy(struct notifier *notifier) {
     free(notifier);
 }
 
-/* ---- callers' side -----------------------------------------------------------------------------
- */
+/* callers' side */
 
 static void queue_everything(struct notifier *notifier) {
     drop_names(notifier);
@@ -121,8 +120,7 @@ void notifier_get_counts(struct notifier *notifier, struct notifier_counts *ret_
     ret_counts->queued = notifier->count + notifier->everything;
 }
 
-/* ---- the notifier's side -----------------------------------------------------------------------
- */
+/* the notifier's side */
 
 static void send_everything(struct notifier *notifier) {
     notifier->everything = false;
@@ -187,8 +185,7 @@ void notifier_stop(struct notifier *notifier) {
     pthread_join(notifier->thread, NULL);
 }
 
-/* ---- to the kernel -----------------------------------------------------------------------------
- */
+/* to the kernel */
 
 static int send_entry_to_kernel(void *argument, uint64_t parent_node, const char *name,
                                 size_t name_bytes) {

@@ -53,8 +53,7 @@ int op_keep_payload(struct op *op) {
     return 0;
 }
 
-/* ---- answers
- * ------------------------------------------------------------------------------------- */
+/* answers */
 
 struct commit {
     struct task task;
@@ -160,8 +159,7 @@ static void finish(struct op *op) {
     op_free(op);
 }
 
-/* ---- order
- * --------------------------------------------------------------------------------------- */
+/* order */
 
 void op_submit(struct op *op) {
     struct handle *handle = op->handle;

@@ -40,8 +40,7 @@ static int fail(struct handle *handle, int result) {
     return result;
 }
 
-/* ---- content
- * ------------------------------------------------------------------------------------- */
+/* content */
 
 static int step_write(struct op *op) {
     struct handle *handle = op->handle;
@@ -100,8 +99,7 @@ static int step_truncate(struct op *op) {
     return publish_step(op);
 }
 
-/* ---- publishing
- * ---------------------------------------------------------------------------------- */
+/* publishing */
 
 /* Whoever is being killed publishes nothing, nor does what is left of it later. */
 static bool flush_is_of_killed(const struct op *op, bool wrote) {
@@ -142,8 +140,6 @@ static int step_release(struct op *op) {
         handle->released = true;
     return result;
 }
-
-/* ---- */
 
 /* The handle died while the operation waited: what it waited for goes back. */
 static void give_up_waiting(struct op *op) {

@@ -14,8 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* ---- held back (P3)
- * ------------------------------------------------------------------------------ */
+/* held back (P3) */
 
 /* When a RELEASE that will publish has to have come; 0: none is expected. */
 static uint64_t release_expected_until(const struct file *file, uint64_t now_ns) {
@@ -41,8 +40,7 @@ static bool must_wait(struct opening *opening) {
     return until_ns != 0 && now_ns < opening->until_ns;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------- */
+/* reading */
 
 static int answer_stale(struct fs *fs, const struct inode *inode) {
     file_heat(fs, inode->file);
@@ -105,8 +103,7 @@ static int decide_read(struct fs *fs, struct opening *opening) {
     return 0;
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------- */
+/* writing */
 
 static int decide_write(struct fs *fs, struct opening *opening) {
     struct inode *inode = opening->inode;
@@ -135,8 +132,7 @@ static int decide_write(struct fs *fs, struct opening *opening) {
     return 0;
 }
 
-/* ---- the answer
- * ---------------------------------------------------------------------------------- */
+/* the answer */
 
 void open_abandon(struct handle *handle, bool entry_counted) {
     struct fs *fs = handle->fs;

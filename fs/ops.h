@@ -62,8 +62,7 @@ void control_open(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *in
 void control_read(fuse_req_t request, struct handle *handle, size_t count, off_t offset);
 void control_run(fuse_req_t request, const struct handle *handle, const char *text, size_t count);
 
-/* ---- for several of them
- * -------------------------------------------------------------------------- */
+/* for several of them */
 
 /* Under fs->lock: a name to be made or taken away in a directory of a rank. 0; -EPERM in the root
  * and .cpl3; -ENAMETOOLONG, -ENOTDIR, -ESTALE. */

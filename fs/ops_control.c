@@ -11,8 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-/* ---- opening, reading
- * ---------------------------------------------------------------------------- */
+/* opening, reading */
 
 /* The kernel checks modes only with default_permissions. */
 static int check_access(unsigned number, int flags) {
@@ -79,8 +78,7 @@ void control_read(fuse_req_t request, struct handle *handle, size_t count, off_t
     handle_unref(handle);
 }
 
-/* ---- commands
- * ------------------------------------------------------------------------------------ */
+/* commands */
 
 struct command {
     struct waiter waiter;

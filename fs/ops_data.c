@@ -14,8 +14,7 @@
 
 enum { READ_PIECES_MAX = COMPAT_WRITE_BYTES_MAX / BUFFER_SEGMENT_BYTES + 2 };
 
-/* ---- READ
- * ---------------------------------------------------------------------------------------- */
+/* READ */
 
 /* One READ of a version whose bytes may have to be loaded again. */
 struct reading {
@@ -139,8 +138,7 @@ void ops_read(fuse_req_t request, fuse_ino_t node, size_t count, off_t offset,
     }
 }
 
-/* ---- WRITE and what publishes
- * -------------------------------------------------------------------- */
+/* WRITE and what publishes */
 
 void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t count, off_t offset,
                struct fuse_file_info *info) {

@@ -62,8 +62,7 @@ static bool add_dots(struct listing *listing, uint64_t number, uint64_t parent_n
            add_bare(listing, "..", parent_number, S_IFDIR, OFFSET_PARENT);
 }
 
-/* ---- the mount's own directories
- * ----------------------------------------------------------------- */
+/* the mount's own directories */
 
 /* An inode that is always there, at a small offset. False: no room. */
 static bool add_fixed(struct listing *listing, const char *name, struct inode *inode,
@@ -110,8 +109,7 @@ static void list_control(struct listing *listing, const struct inode *directory,
     }
 }
 
-/* ---- directories of a rank
- * ----------------------------------------------------------------------- */
+/* directories of a rank */
 
 static const char *name_of(const struct fs *fs, const struct list_entry *listed,
                            char room[NAME_BYTES_MAX + 1]) {

@@ -13,8 +13,7 @@
 
 static const char control_directory_name[] = ".cpl3";
 
-/* ---- for all
- * ------------------------------------------------------------------------------------- */
+/* for all */
 
 int ops_check_name(struct fs *fs, const char *name) {
     if (strlen(name) <= NAME_BYTES_MAX)
@@ -76,8 +75,7 @@ struct inode *ops_choose_inode(struct fs *fs, struct file *file, const struct fo
     return choose_shared(fs, file, &found->record);
 }
 
-/* ---- LOOKUP
- * -------------------------------------------------------------------------------------- */
+/* LOOKUP */
 
 static struct inode *find_in_root(struct fs *fs, const char *name) {
     uint16_t number;
@@ -168,8 +166,7 @@ void ops_lookup(fuse_req_t request, fuse_ino_t parent, const char *name) {
     }
 }
 
-/* ---- FORGET, GETATTR
- * ----------------------------------------------------------------------------- */
+/* FORGET, GETATTR */
 
 void ops_forget_multi(fuse_req_t request, size_t count, struct fuse_forget_data *forgets) {
     struct fs *fs = fs_of(request);
@@ -205,8 +202,7 @@ void ops_getattr(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *inf
     return (void)fuse_reply_attr(request, &stat, known_seconds);
 }
 
-/* ---- STATFS
- * -------------------------------------------------------------------------------------- */
+/* STATFS */
 
 static void add_usage(struct rank *rank, struct statvfs *total) {
     struct rank_usage usage;

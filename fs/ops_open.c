@@ -17,8 +17,7 @@ static pid_t opener_of(fuse_req_t request, int flags) {
     return (flags & O_ACCMODE) == O_RDWR ? exited_process_of(fuse_req_ctx(request)->pid) : 0;
 }
 
-/* ---- OPEN
- * ---------------------------------------------------------------------------------------- */
+/* OPEN */
 
 static int prepare_open(struct fs *fs, fuse_req_t request, uint64_t node,
                         const struct fuse_file_info *info, pid_t opener,
@@ -52,8 +51,7 @@ void ops_open(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *info) 
         open_proceed(opening);
 }
 
-/* ---- CREATE, MKNOD
- * ------------------------------------------------------------------------------- */
+/* CREATE, MKNOD */
 
 /* A file and the handle that will publish it. */
 static int make_file(struct fs *fs, fuse_req_t request, struct rank *rank,
@@ -187,8 +185,7 @@ void ops_mknod(fuse_req_t request, fuse_ino_t parent, const char *name, mode_t m
     op_submit(op);
 }
 
-/* ---- RELEASE
- * ------------------------------------------------------------------------------------- */
+/* RELEASE */
 
 void ops_release(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *info) {
     (void)node;

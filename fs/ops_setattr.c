@@ -58,8 +58,7 @@ static int check_owner(struct fs *fs, fuse_req_t request, const struct attribute
     return moves_gid && fs->options.gid_given ? -EPERM : 0;
 }
 
-/* ---- files
- * --------------------------------------------------------------------------------------- */
+/* files */
 
 /* Where the next publish of what is staged takes its attributes from. A time set by name on
  * something published is not for what others are writing. */
@@ -121,8 +120,7 @@ static int set_file(struct fs *fs, fuse_req_t request, struct inode *inode,
     return 0;
 }
 
-/* ---- directories
- * --------------------------------------------------------------------------------- */
+/* directories */
 
 /* The directories of the ranks have no record: times are kept for as long as the mount lasts. */
 static int set_directory(struct fs *fs, fuse_req_t request, struct directory *directory,
@@ -163,8 +161,7 @@ static int set_own(int to_set) {
     return (to_set & allowed) && !(to_set & forbidden) ? 0 : -EPERM;
 }
 
-/* ---- sizes
- * --------------------------------------------------------------------------------------- */
+/* sizes */
 
 /* By name, on an inode that one LOOKUP has to itself: the truncated copy is published. */
 static int truncate_private(struct fs *fs, struct inode *inode, struct handle **ret_handle) {
@@ -245,8 +242,6 @@ static void set_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t 
     if (result < 0)
         return (void)fuse_reply_err(request, -result);
 }
-
-/* ---- */
 
 static int set_all_but_size(struct fs *fs, fuse_req_t request, uint64_t node,
                             const struct stat *attributes, int to_set) {

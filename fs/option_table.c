@@ -38,8 +38,7 @@ static const char *parse_size(struct options *options, const char *value) {
     return parse_size_in(value, MIB, 1024 * TIB, &options->config.size_bytes);
 }
 
-/* ---- payload=NAME:BYTES:SLOTS|SHARE% ------------------------------------------------------------
- */
+/* payload=NAME:BYTES:SLOTS|SHARE% */
 
 static bool is_kind_name(const char *name) {
     if (name[0] < 'a' || name[0] > 'z' || strcmp(name, "any") == 0)
@@ -106,8 +105,7 @@ static const char *parse_payload(struct options *options, const char *value) {
     return NULL;
 }
 
-/* ---- the others --------------------------------------------------------------------------------
- */
+/* the others */
 
 static const char *parse_cold_start(struct options *options, const char *value) {
     static const char *const choices[] = {"clear", "load", NULL};

@@ -31,8 +31,7 @@ enum { NAME_DISTANCE_MAX = 2, THREADS_LEAST = 4, THREADS_MOST = 16 };
     return -EINVAL;
 }
 
-/* ---- unknown names -----------------------------------------------------------------------------
- */
+/* unknown names */
 
 static size_t least_of(size_t a, size_t b) {
     return a < b ? a : b;
@@ -87,8 +86,7 @@ static int refuse_unknown(char *message, const char *name) {
     return refuse(message, "unknown option %s; allowed: %s, and those of mount(8)", name, names);
 }
 
-/* ---- -o lists ----------------------------------------------------------------------------------
- */
+/* -o lists */
 
 static int add_mount_flag(struct options *options, const char *flag) {
     char *longer;
@@ -152,8 +150,7 @@ static int parse_list(struct options *options, const char *list, char *message) 
     return 0;
 }
 
-/* ---- the command line --------------------------------------------------------------------------
- */
+/* the command line */
 
 static int parse_paths(struct options *options, int count, char **paths, char *message) {
     if (count < 2)
@@ -219,8 +216,7 @@ static int parse_command_line(struct options *options, int argc, char **argv, ch
     return parse_paths(options, argc - optind, argv + optind, message);
 }
 
-/* ---- defaults and checks across options ---------------------------------------------------------
- */
+/* defaults and checks across options */
 
 static int resolve_cold_start(struct options *options, const char *environment, char *message) {
     struct config *config = &options->config;

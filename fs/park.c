@@ -33,8 +33,7 @@ void park_destroy(struct park *park) {
     pthread_mutex_destroy(&park->lock);
 }
 
-/* ---- waiting for core
- * ---------------------------------------------------------------------------- */
+/* waiting for core */
 
 void park_begin_wait(struct park *park) {
     SCOPE_LOCK(&park->lock);
@@ -100,8 +99,7 @@ int task_commit(struct task *task, struct rank *rank) {
     return answered(park, rank_commit(rank, &task->waiter));
 }
 
-/* ---- waiting for memory
- * -------------------------------------------------------------------------- */
+/* waiting for memory */
 
 static void note_free(struct park *park) {
     SCOPE_LOCK(&park->lock);
@@ -214,8 +212,7 @@ void park_give_payload(struct park *park, uint64_t bytes) {
     atomic_fetch_sub(&park->payload_bytes, bytes);
 }
 
-/* ---- the thread
- * ---------------------------------------------------------------------------------- */
+/* the thread */
 
 /* Under the park's lock: all that can go on now. */
 static void take_runnable(struct park *park, uint64_t now_ns, struct task_list *ret_tasks) {

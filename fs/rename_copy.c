@@ -47,8 +47,7 @@ static void finish(struct copy *copy, int result) {
     return (void)fuse_reply_err(request, -result);
 }
 
-/* ---- the bytes
- * ----------------------------------------------------------------------------------- */
+/* the bytes */
 
 /* The source as it is now. -EALREADY: what the names stand for has changed, and it is done. */
 static int open_source(struct copy *copy) {
@@ -99,8 +98,7 @@ static void copy_bytes(struct copy *copy) {
     version_drop_bytes(copy->version);
 }
 
-/* ---- the step
- * ------------------------------------------------------------------------------------ */
+/* the step */
 
 /* The inodes that stood for the old version stand for the same bytes under the new key. */
 static void move_inodes(struct file *file, uint64_t old_sequence,

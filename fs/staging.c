@@ -15,8 +15,7 @@ uint64_t staging_max_bytes(const struct handle *handle) {
     return kind == 0 ? config->max_file_bytes : config->kinds[kind - 1].payload_bytes;
 }
 
-/* ---- memory
- * -------------------------------------------------------------------------------------- */
+/* memory */
 
 /* Small files double, large ones grow by whole segments. */
 static uint64_t capacity_ahead(const struct handle *handle, uint64_t need_bytes) {
@@ -80,8 +79,7 @@ static int grow(struct op *op, uint64_t need_bytes) {
     return wait_for_memory(op, need_bytes);
 }
 
-/* ---- the base
- * ------------------------------------------------------------------------------------ */
+/* the base */
 
 /* A hold on the base's bytes. */
 static int hold_base(struct op *op) {
@@ -135,8 +133,7 @@ int staging_prepare(struct op *op, uint64_t end_bytes, uint64_t keep_bytes) {
     return 0;
 }
 
-/* ---- changes
- * ------------------------------------------------------------------------------------- */
+/* changes */
 
 static void note_change(struct handle *handle) {
     atomic_store(&handle->changed_ns, clock_real_ns());

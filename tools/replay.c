@@ -139,8 +139,7 @@ static bool parse_arguments(int argc, char **argv, struct arguments *arguments) 
     return true;
 }
 
-/* ---- summary
- * ------------------------------------------------------------------------------------- */
+/* summary */
 
 static double hit_rate(const struct replay_counts *counts) {
     return counts->blocks ? (double)counts->hits / (double)counts->blocks : 0;

@@ -54,8 +54,7 @@ struct worker {
     struct latency get, put;
 };
 
-/* ---- what goes wrong ---------------------------------------------------------------------------
- */
+/* what goes wrong */
 
 [[gnu::format(printf, 2, 3)]] static void complain(struct run *run, const char *format, ...) {
     SCOPE_LOCK(&run->mutex);
@@ -114,8 +113,7 @@ static void check_page(struct worker *worker, const struct place *place, uint64_
              place->directory, place->name, wrong, file_bytes, got_bytes, page_bytes);
 }
 
-/* ---- one block
- * ----------------------------------------------------------------------------------- */
+/* one block */
 
 /* False: a miss (or an error, which is counted). */
 static bool get_block(struct worker *worker, const struct place *place) {
@@ -202,8 +200,7 @@ static bool touch_block(struct worker *worker, const struct place *place) {
     return true;
 }
 
-/* ---- one request
- * --------------------------------------------------------------------------------- */
+/* one request */
 
 static void replay_request(struct worker *worker) {
     size_t count = worker->request.block_count;
@@ -307,8 +304,7 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-/* ---- the run
- * ------------------------------------------------------------------------------------- */
+/* the run */
 
 static int refuse(const char *what, int error) {
     fprintf(stderr, "cpl3 replay: cannot open %s: %s\n", what, strerror(-error));

@@ -25,7 +25,7 @@ enum {
     NUMBER_MAX = 2000000,
 };
 /* The largest step of suite_pages, all engines together. */
-static const uint64_t free_bytes_least = 24ull << 30;
+static const uint64_t free_bytes_least = 16ull << 30;
 
 static const struct suite {
     const char *name;

@@ -26,9 +26,11 @@ struct bench {
     size_t target_count;
 };
 
-/* The targets of one repetition in their order: the index of the i-th. */
-static inline size_t bench_rotate(const struct bench *bench, unsigned repetition, size_t i) {
-    return (i + repetition) % bench->target_count;
+/* The i-th target in the order of this repetition; NULL: it does not take part. */
+static inline struct target *bench_turn(struct bench *bench, unsigned repetition, size_t i,
+                                        enum measured measured) {
+    struct target *target = &bench->targets[(i + repetition) % bench->target_count];
+    return target->engine->measures & measured ? target : NULL;
 }
 
 struct target *bench_find_target(struct bench *bench, const struct engine *engine);
@@ -39,7 +41,7 @@ void suite_pages(struct bench *bench);
 void suite_stat(struct bench *bench);
 /* Listings, `ls -l`, the time and the memory of a cold start with `load`. */
 void suite_names(struct bench *bench);
-/* cpl3 only: puts far past capacity against puts below it. */
+/* Puts far past capacity against puts below it. */
 void suite_sustained(struct bench *bench);
 /* cpl3 only: FUSE requests per operation. Says so if strace is not there. */
 void suite_requests(struct bench *bench);

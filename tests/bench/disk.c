@@ -47,12 +47,18 @@ static bool read_activity(dev_t device, uint64_t *ret_activity) {
     return true;
 }
 
+void disk_sync(const char *directory) {
+    AUTO_CLOSE int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || syncfs(fd) < 0)
+        give_up("syncing %s: %m", directory);
+}
+
 void disk_settle(const char *directory) {
     struct stat status;
     uint64_t before, after;
-    AUTO_CLOSE int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || syncfs(fd) < 0 || fstat(fd, &status) < 0)
-        give_up("syncing %s: %m", directory);
+    disk_sync(directory);
+    if (stat(directory, &status) < 0)
+        give_up("%s: %m", directory);
     uint64_t end_ns = clock_monotonic_ns() + IDLE_MOST_NS;
     bool known = read_activity(status.st_dev, &before);
     while (known && clock_monotonic_ns() < end_ns) {

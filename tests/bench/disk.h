@@ -11,6 +11,9 @@
 /* Page cache, dentries and inodes of the whole machine (what is dirty or mapped stays). */
 void disk_drop_caches(void);
 
+/* Returns when everything dirty on the directory's file system is written. */
+void disk_sync(const char *directory);
+
 /*
  * Writes everything dirty below the directory and waits until the disk has been idle for a moment
  * (discards of deleted files come late), at most half a second: others may use it.

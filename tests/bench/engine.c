@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/bench/disk.h"
 #include "tests/bench/sample.h"
 
 const struct engine *const *engine_all(size_t *ret_count) {
     static const struct engine *const all[] = {
         &engine_cpl3, &engine_ext4_buffered, &engine_ext4_direct_plain, &engine_ext4_direct_huge,
-        &engine_raw,
+        &engine_raw,  &engine_ext4_lru,
     };
     *ret_count = sizeof all / sizeof all[0];
     return all;
@@ -28,6 +29,11 @@ size_t engine_make_targets(const char *directory, struct target ret_targets[ENGI
             give_up("%s: too long a path", directory);
     }
     return count;
+}
+
+void engine_settle(struct target *target) {
+    target->engine->sync(target);
+    disk_settle(target->base);
 }
 
 /* The finalizer of splitmix64: names spread as those of real hashes do. */

@@ -15,6 +15,7 @@
 
 #include "tests/bench/daemon.h"
 
+struct lru;
 struct raw_queue;
 struct target;
 
@@ -31,20 +32,26 @@ struct worker {
     struct raw_queue *queue;    /* engine_raw's */
 };
 
+enum measured {
+    MEASURES_PAGES = 1,    /* puts and cold gets */
+    MEASURES_HOT_GETS = 2, /* it has a read cache */
+    MEASURES_NAMES = 4,    /* stat and listings */
+    MEASURES_EVICTION = 8, /* it keeps to its capacity by itself */
+};
+
 struct engine {
     const char *name;
+    unsigned measures;     /* enum measured: the suites that it is part of */
     bool huge_buffers;     /* the client's buffers are of huge pages, else of 4 KiB pages */
-    bool has_read_cache;   /* getting an object twice may be faster: hot gets are measured */
     bool fills_page_cache; /* memory for it is touched before a measurement */
-    bool has_names;        /* stat and listings make sense */
 
     /* An empty engine with room for so many bytes of objects, its memory touched, in state `fresh`:
      * nothing of its space was ever written. */
     void (*prepare)(struct target *target, uint64_t capacity_bytes);
     /* Every slot or file that was written may be written again: state `reused`. */
     void (*make_reusable)(struct target *target);
-    /* Everything that was put is on disk. Not timed. */
-    void (*settle)(struct target *target);
+    /* Returns when everything that was put is on disk. */
+    void (*sync)(struct target *target);
     /* Nothing of the objects is in memory. Not timed. */
     void (*drop_caches)(struct target *target);
     void (*destroy)(struct target *target);
@@ -57,6 +64,8 @@ struct engine {
     void (*put_durable)(struct worker *worker, uint64_t id);
     void (*get)(struct worker *worker, uint64_t id);
     bool (*has)(struct worker *worker, uint64_t id);
+    /* Objects that were removed to keep to the capacity, since prepare. */
+    uint64_t (*count_evictions)(struct target *target);
     /* Timed: waits for what the worker has in flight. */
     void (*finish)(struct worker *worker);
 };
@@ -70,6 +79,7 @@ struct target {
     char daemon_options[128];
     int raw_fd; /* engine_raw's */
     uint64_t raw_bytes;
+    struct lru *lru; /* engine_ext4_lru's */
 };
 
 extern const struct engine engine_cpl3;
@@ -77,6 +87,7 @@ extern const struct engine engine_ext4_buffered;
 extern const struct engine engine_ext4_direct_plain;
 extern const struct engine engine_ext4_direct_huge;
 extern const struct engine engine_raw;
+extern const struct engine engine_ext4_lru;
 
 enum { ENGINES_MAX = 8 };
 /* cpl3 first. */
@@ -84,6 +95,8 @@ const struct engine *const *engine_all(size_t *ret_count);
 
 /* The targets of all engines below a directory; prepared by whoever measures. */
 size_t engine_make_targets(const char *directory, struct target ret_targets[ENGINES_MAX]);
+/* Everything is on disk and the disk is at rest. Not to be timed. */
+void engine_settle(struct target *target);
 
 /* The name of an object: 64 hex digits. */
 void engine_make_name(uint64_t id, char ret_name[ENGINE_NAME_BYTES + 1]);

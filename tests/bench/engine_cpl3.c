@@ -33,9 +33,8 @@ static void make_reusable(struct target *target) {
     disk_settle(target->base);
 }
 
-static void settle(struct target *target) {
+static void commit(struct target *target) {
     daemon_control(&target->daemon, "commit");
-    disk_settle(target->base);
 }
 
 static void drop_caches(struct target *target) {
@@ -63,18 +62,22 @@ static void get(struct worker *worker, uint64_t id) {
     files_get(worker, id, 0);
 }
 
+static uint64_t count_evictions(struct target *target) {
+    return daemon_counter(&target->daemon, "evictions");
+}
+
 const struct engine engine_cpl3 = {
     .name = "cpl3",
+    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_NAMES | MEASURES_EVICTION,
     .huge_buffers = true,
-    .has_read_cache = true,
-    .has_names = true,
     .prepare = prepare,
     .make_reusable = make_reusable,
-    .settle = settle,
+    .sync = commit,
     .drop_caches = drop_caches,
     .destroy = destroy,
     .put = put,
     .put_durable = put_durable,
     .get = get,
     .has = files_has,
+    .count_evictions = count_evictions,
 };

@@ -79,8 +79,8 @@ static void prepare(struct target *target, uint64_t capacity_bytes) {
     disk_settle(target->base);
 }
 
-static void settle(struct target *target) {
-    disk_settle(target->base);
+static void sync_files(struct target *target) {
+    disk_sync(target->base);
 }
 
 static void drop_caches(struct target *target) {
@@ -119,12 +119,11 @@ static void get_direct(struct worker *worker, uint64_t id) {
 /* Rewriting by O_TRUNC is what files_put does: nothing to make reusable. */
 const struct engine engine_ext4_buffered = {
     .name = "ext4-buffered",
+    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_NAMES,
     .huge_buffers = true,
-    .has_read_cache = true,
     .fills_page_cache = true,
-    .has_names = true,
     .prepare = prepare,
-    .settle = settle,
+    .sync = sync_files,
     .drop_caches = drop_caches,
     .destroy = destroy,
     .put = put_buffered,
@@ -135,25 +134,25 @@ const struct engine engine_ext4_buffered = {
 
 const struct engine engine_ext4_direct_plain = {
     .name = "ext4-direct-plain",
+    .measures = MEASURES_PAGES,
     .prepare = prepare,
-    .settle = settle,
+    .sync = sync_files,
     .drop_caches = drop_caches,
     .destroy = destroy,
     .put = put_direct,
     .put_durable = put_direct_durable,
     .get = get_direct,
-    .has = files_has,
 };
 
 const struct engine engine_ext4_direct_huge = {
     .name = "ext4-direct-huge",
+    .measures = MEASURES_PAGES,
     .huge_buffers = true,
     .prepare = prepare,
-    .settle = settle,
+    .sync = sync_files,
     .drop_caches = drop_caches,
     .destroy = destroy,
     .put = put_direct,
     .put_durable = put_direct_durable,
     .get = get_direct,
-    .has = files_has,
 };

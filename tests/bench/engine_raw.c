@@ -60,8 +60,9 @@ static void prepare(struct target *target, uint64_t capacity_bytes) {
     disk_settle(target->base);
 }
 
-static void settle(struct target *target) {
-    disk_settle(target->base);
+static void sync_file(struct target *target) {
+    if (fdatasync(target->raw_fd) < 0)
+        give_up("the raw file: fdatasync: %m");
 }
 
 static void destroy(struct target *target) {
@@ -164,9 +165,10 @@ static void get(struct worker *worker, uint64_t id) {
 
 const struct engine engine_raw = {
     .name = "raw",
+    .measures = MEASURES_PAGES,
     .huge_buffers = true,
     .prepare = prepare,
-    .settle = settle,
+    .sync = sync_file,
     .destroy = destroy,
     .open_worker = open_worker,
     .close_worker = close_worker,

@@ -49,7 +49,7 @@ static void prepare(struct bench *bench, struct target *target) {
             give_up("%s: %m", beside.directory);
         fill(bench, &beside, names, slots - names);
     }
-    target->engine->settle(target);
+    engine_settle(target);
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -145,28 +145,28 @@ static void measure_load(struct bench *bench, struct target *target, unsigned re
 }
 
 void suite_names(struct bench *bench) {
+    struct target *target;
     struct target *cpl3 = bench_find_target(bench, &engine_cpl3);
     struct load_result nothing = load_nothing(cpl3);
     say("filling directories of %" PRIu64 " names, and cpl3 with %" PRIu64 " slots",
         count_names(bench), bench->load_slots);
     for (size_t i = 0; i < bench->target_count; i++)
-        if (bench->targets[i].engine->has_names)
-            prepare(bench, &bench->targets[i]);
+        if ((target = bench_turn(bench, 0, i, MEASURES_NAMES)))
+            prepare(bench, target);
     for (unsigned repetition = 0; repetition < bench->repetitions; repetition++) {
         say("repetition %u of %u: load, ls -l, listing", repetition + 1, bench->repetitions);
         for (size_t i = 0; i < bench->target_count; i++) {
-            struct target *target = &bench->targets[bench_rotate(bench, repetition, i)];
-            if (!target->engine->has_names)
+            if (!(target = bench_turn(bench, repetition, i, MEASURES_NAMES)))
                 continue;
             if (target == cpl3)
                 measure_load(bench, target, repetition, &nothing);
             else
-                target->engine->settle(target);
+                engine_settle(target);
             disk_drop_caches();
             measure_listing(bench, target, repetition);
         }
     }
     for (size_t i = 0; i < bench->target_count; i++)
-        if (bench->targets[i].engine->has_names)
-            bench->targets[i].engine->destroy(&bench->targets[i]);
+        if ((target = bench_turn(bench, 0, i, MEASURES_NAMES)))
+            target->engine->destroy(target);
 }

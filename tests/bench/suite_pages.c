@@ -68,7 +68,7 @@ static void measure(struct bench *bench, const struct step *step, struct target 
         memory_touch(job->count * job->object_bytes / 8 * 9);
     double seconds = client_run(bench->client, target, job);
     if (job->kind != JOB_GET)
-        engine->settle(target);
+        engine_settle(target);
     sample_write(bench->csv, &(struct sample){.operation = step->operation,
                                               .engine = engine->name,
                                               .object_bytes = job->object_bytes,
@@ -80,9 +80,10 @@ static void measure(struct bench *bench, const struct step *step, struct target 
 }
 
 static void measure_all(struct bench *bench, const struct step *step, unsigned repetition) {
+    enum measured measured = step->warm ? MEASURES_HOT_GETS : MEASURES_PAGES;
     for (size_t i = 0; i < bench->target_count; i++) {
-        struct target *target = &bench->targets[bench_rotate(bench, repetition, i)];
-        if (!step->warm || target->engine->has_read_cache)
+        struct target *target = bench_turn(bench, repetition, i, measured);
+        if (target)
             measure(bench, step, target, repetition);
     }
 }
@@ -123,20 +124,24 @@ static void get_all(struct bench *bench, const struct page_plan *plan, unsigned 
 }
 
 static void repeat(struct bench *bench, const struct page_plan *plan, unsigned repetition) {
+    struct target *target;
     for (size_t i = 0; i < bench->target_count; i++)
-        bench->targets[i].engine->prepare(&bench->targets[i], capacity_bytes(plan));
+        if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)))
+            target->engine->prepare(target, capacity_bytes(plan));
     put_all(bench, plan, repetition, "put, first fill", false);
     put_all(bench, plan, repetition, "put + fsync, first fill", true);
     get_all(bench, plan, repetition, "cold get", false);
     get_all(bench, plan, repetition, "hot get", true);
     for (size_t i = 0; i < bench->target_count; i++)
-        if (bench->targets[i].engine->make_reusable)
-            bench->targets[i].engine->make_reusable(&bench->targets[i]);
+        if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)) &&
+            target->engine->make_reusable)
+            target->engine->make_reusable(target);
     put_all(bench, plan, repetition, "put, reuse", false);
     put_all(bench, plan, repetition, "put + fsync, reuse", true);
     for (size_t i = 0; i < bench->target_count; i++)
-        if (bench->targets[i].engine != &engine_raw)
-            bench->targets[i].engine->destroy(&bench->targets[i]);
+        if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)) &&
+            target->engine != &engine_raw)
+            target->engine->destroy(target);
     disk_settle(bench->directory);
 }
 

@@ -34,6 +34,18 @@ static const struct count counts[] = {
     {"get, name known", JOB_GET, 4 * MIB, 2000, false},
 };
 
+static void write_sample(struct bench *bench, const struct count *count, uint64_t requests,
+                         const char *opcode) {
+    sample_write(bench->csv, &(struct sample){.operation = count->operation,
+                                              .engine = engine_cpl3.name,
+                                              .object_bytes = count->object_bytes,
+                                              .threads = 1,
+                                              .count = OBJECTS,
+                                              .quantity = (double)requests,
+                                              .unit = "requests",
+                                              .detail = opcode});
+}
+
 static bool count_requests(struct bench *bench, struct target *target, const struct count *count) {
     struct strace strace;
     uint64_t requests[STRACE_OPCODES];
@@ -49,18 +61,10 @@ static bool count_requests(struct bench *bench, struct target *target, const str
         return false;
     client_run(bench->client, target, &job);
     strace_stop(&strace, requests);
-    for (unsigned opcode = 0; opcode < STRACE_OPCODES; opcode++) {
-        const char *name = strace_opcode_name(opcode);
-        if (requests[opcode] > 0 && name)
-            sample_write(bench->csv, &(struct sample){.operation = count->operation,
-                                                      .engine = target->engine->name,
-                                                      .object_bytes = count->object_bytes,
-                                                      .threads = 1,
-                                                      .count = OBJECTS,
-                                                      .quantity = (double)requests[opcode],
-                                                      .unit = "requests",
-                                                      .detail = name});
-    }
+    write_sample(bench, count, 0, "any"); /* also where there are none */
+    for (unsigned opcode = 0; opcode < STRACE_OPCODES; opcode++)
+        if (requests[opcode] > 0 && strace_opcode_name(opcode))
+            write_sample(bench, count, requests[opcode], strace_opcode_name(opcode));
     return true;
 }
 

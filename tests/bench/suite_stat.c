@@ -29,8 +29,8 @@ static void measure(struct bench *bench, struct target *target, unsigned repetit
 
 static void measure_all(struct bench *bench, unsigned repetition, unsigned threads, bool present) {
     for (size_t i = 0; i < bench->target_count; i++) {
-        struct target *target = &bench->targets[bench_rotate(bench, repetition, i)];
-        if (target->engine->has_names)
+        struct target *target = bench_turn(bench, repetition, i, MEASURES_NAMES);
+        if (target)
             measure(bench, target, repetition, threads, present);
     }
 }
@@ -40,12 +40,12 @@ void suite_stat(struct bench *bench) {
     const struct job fill = {
         .kind = JOB_PUT, .threads = 1, .object_bytes = PAGE_BYTES, .ids = NAMES, .count = NAMES};
     for (size_t i = 0; i < bench->target_count; i++) {
-        struct target *target = &bench->targets[i];
-        if (!target->engine->has_names)
+        struct target *target = bench_turn(bench, 0, i, MEASURES_NAMES);
+        if (!target)
             continue;
         target->engine->prepare(target, 256ull << 20);
         client_run(bench->client, target, &fill);
-        target->engine->settle(target);
+        engine_settle(target);
     }
     for (unsigned repetition = 0; repetition < bench->repetitions; repetition++) {
         for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
@@ -53,7 +53,9 @@ void suite_stat(struct bench *bench) {
             measure_all(bench, repetition, thread_counts[i], false);
         }
     }
-    for (size_t i = 0; i < bench->target_count; i++)
-        if (bench->targets[i].engine->has_names)
-            bench->targets[i].engine->destroy(&bench->targets[i]);
+    for (size_t i = 0; i < bench->target_count; i++) {
+        struct target *target = bench_turn(bench, 0, i, MEASURES_NAMES);
+        if (target)
+            target->engine->destroy(target);
+    }
 }

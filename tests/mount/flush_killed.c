@@ -81,7 +81,7 @@ static void parent_is_killed_child_goes_on(const char *path) {
     kill(getpid(), SIGKILL);
 }
 
-/* ---- threads ------------------------------------------------------------------------------- */
+/* threads */
 
 __attribute__((noreturn)) static void *write_forever(void *fd) {
     for (;;) {

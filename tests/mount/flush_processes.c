@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- helpers ------------------------------------------------------------------------------- */
+/* helpers */
 
 void sequence_require(bool condition, const char *what) {
     if (condition)
@@ -53,7 +53,7 @@ void sequence_wait(int pid) {
     sequence_require(waitpid(pid, NULL, 0) == pid, "waitpid");
 }
 
-/* ---- dup ----------------------------------------------------------------------------------- */
+/* dup */
 
 static void plain(const char *path) {
     int fd = sequence_create(path, O_WRONLY);
@@ -79,7 +79,7 @@ static void numpy_dup_twice(const char *path) {
     close(fd);
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* fork */
 
 static void child_exits_between_writes(const char *path) {
     int fd = sequence_create(path, O_WRONLY);
@@ -164,7 +164,7 @@ static void owner_address_is_reused(const char *path) {
     close(fd);
 }
 
-/* ---- threads ------------------------------------------------------------------------------- */
+/* threads */
 
 static void *write_one_block(void *fd) {
     sequence_write(*(int *)fd, 1);
@@ -226,7 +226,7 @@ static void close_range_leaves_it_to_another_thread(const char *path) {
         _exit(SEQUENCE_WRONG);
 }
 
-/* ---- a descriptor in a message ------------------------------------------------------------- */
+/* a descriptor in a message */
 
 union control {
     char bytes[CMSG_SPACE(sizeof(int))];

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- io_uring ------------------------------------------------------------------------------ */
+/* io_uring */
 
 static void uring_write_block(struct io_uring *ring, int fd, unsigned sqe_flags) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
@@ -74,7 +74,7 @@ static void uring_registered_file_killed(const char *path) {
     kill(getpid(), SIGKILL);
 }
 
-/* ---- the others ---------------------------------------------------------------------------- */
+/* the others */
 
 static void write_by_aio(const char *path, int flags) {
     int fd = sequence_create(path, O_WRONLY | flags);

@@ -76,7 +76,7 @@ static bool log_says(const char *words) {
     return text && strstr(text, words);
 }
 
-/* ---- after an unmount ---------------------------------------------------------------------- */
+/* after an unmount */
 
 Test(cold_start_mount, load_brings_back_everything) {
     put_files();
@@ -157,7 +157,7 @@ Test(cold_start_ranks, clearing_one_leaves_the_others, .fini = close_mount, .tim
     cr_expect_eq(directory_count(rank1), 0);
 }
 
-/* ---- after SIGTERM and kill -9 under writers ----------------------------------------------- */
+/* after SIGTERM and kill -9 under writers */
 
 struct progress {
     _Atomic unsigned acknowledged[WRITERS]; /* files below this number are closed (and fsynced) */
@@ -277,6 +277,17 @@ Test(cold_start_mount, after_kill_9_what_was_fsynced_is_there_and_all_is_right) 
     cr_expect_eq(file_check(mount_path(&mount, "next"), 100000, 1), 0);
 }
 
+Test(cold_start_sync, after_kill_9_all_that_was_closed_is_there, .fini = close_mount,
+     .timeout = 60) {
+    pid_t writers[WRITERS];
+    mount_open(&mount, &(struct mount_settings){.options = "sync"});
+    start_writers(writers, false, 10);
+    mount_kill(&mount);
+    wait_for_writers(writers);
+    mount_start(&mount, "cold_start=load");
+    check_written(true);
+}
+
 Test(cold_start_mount, after_kill_9_under_fast_writers_no_byte_is_wrong) {
     pid_t writers[WRITERS];
     start_writers(writers, false, 200);
@@ -297,7 +308,7 @@ Test(cold_start_mount, after_kill_9_clear_is_empty_and_stays_so) {
     expect_empty();
 }
 
-/* ---- after damage -------------------------------------------------------------------------- */
+/* after damage */
 
 Test(cold_start_mount, without_its_index_a_rank_starts_empty) {
     put_files();

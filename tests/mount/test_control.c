@@ -49,6 +49,25 @@ Test(control, the_root_holds_the_ranks_and_the_control_directory) {
               "the cache is private");
 }
 
+Test(control, other_users_are_kept_out) {
+    if (geteuid() != 0)
+        cr_skip_test("trying as another user needs root");
+    cr_assert_eq(file_put(mount_path(&mount, "f"), 100000, 1), 0);
+    mount_commit(&mount);
+    cr_assert_eq(run_shell(20, NULL,
+                           "umask 0; chmod 755 '%s'; cd '%s'; test -z \"$(find store "
+                           "-perm /077)\"",
+                           mount.base, mount.base),
+                 0);
+    AUTO_FREE char *output = NULL;
+    cr_expect_neq(run_shell(20, &output,
+                            "exec setpriv --reuid=65534 --regid=65534 --clear-groups "
+                            "ls '%s'",
+                            mount.point),
+                  0, "%s", output);
+    cr_expect(strstr(output, "Permission denied"), "%s", output);
+}
+
 Test(control, nothing_can_be_made_or_removed_at_the_root) {
     const char *at_root = mount_path(&mount, "../file");
     cr_expect_eq(file_open_result(at_root, O_CREAT | O_WRONLY), -EPERM);

@@ -117,7 +117,7 @@ Test(directories, a_new_one_after_rmdir_is_seen_by_who_stands_in_the_old_one) {
     cr_assert_eq(chdir("/"), 0);
 }
 
-/* ---- names --------------------------------------------------------------------------------- */
+/* names */
 
 Test(directories, names_of_255_bytes_work_and_of_256_do_not) {
     char name[300];
@@ -176,7 +176,7 @@ Test(directories, a_hex_name_is_a_directory_or_a_hash_and_never_both) {
     cr_expect_eq(directory_count_name(mount.rank, HASH), 1);
 }
 
-/* ---- listings ------------------------------------------------------------------------------ */
+/* listings */
 
 /* The next entry that is not . or .. */
 static struct dirent *next_entry(DIR *dir) {

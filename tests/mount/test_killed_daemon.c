@@ -96,7 +96,7 @@ static void expect_mount_again(const char *name) {
     cr_expect(WAIT_UNTIL(is_rank_free(), MOUNT_DEADLINE_SECONDS));
 }
 
-/* ---- stuck in the kernel ------------------------------------------------------------------- */
+/* stuck in the kernel */
 
 /* Holds the directory's lock and waits for the daemon. 0: it was told that the mount is dead. */
 static int create_file(void *unused) {
@@ -174,7 +174,7 @@ Test(killed_daemon, the_next_mount_frees_them_when_the_guardian_was_killed_too) 
     reap_daemon(FREE_SECONDS);
 }
 
-/* ---- at any moment ------------------------------------------------------------------------- */
+/* at any moment */
 
 /* Files that replace each other, with evictions, until the mount is dead. */
 static int overwrite(void *number) {
@@ -210,7 +210,7 @@ Test(killed_daemon, kills_at_any_moment_under_overwriters_hang_nobody) {
     }
 }
 
-/* ---- one after the other ------------------------------------------------------------------- */
+/* one after the other */
 
 Test(killed_daemon, a_mount_right_after_an_unmount_waits_for_the_last_commit) {
     for (unsigned i = 0; i < 5; i++) {
@@ -263,7 +263,7 @@ Test(killed_daemon, a_mount_that_does_not_answer_is_refused_in_time_and_left_alo
     cr_expect_eq(file_check(mount_path(&mount_, "f"), BYTES, 1), 0);
 }
 
-/* ---- the guardian itself ------------------------------------------------------------------- */
+/* the guardian itself */
 
 Test(killed_daemon, the_guardian_ends_with_the_daemon_and_not_by_signals_before) {
     pid_t guard = guardian();
@@ -310,7 +310,7 @@ Test(killed_daemon, without_its_guardian_the_daemon_goes_on_and_says_so_once) {
     cr_expect_not(strstr(first + 1, "guardian process"), "%s", text);
 }
 
-/* ---- the watchdog -------------------------------------------------------------------------- */
+/* the watchdog */
 
 Test(killed_daemon, a_stop_that_hangs_ends_in_time_and_says_so) {
     struct freeze all = {.count = 0};

@@ -81,7 +81,7 @@ static void expect_start_refusal(int code, const char *words) {
     expect_options_refusal("rank=0,size=64M,memory=64M,max_file=4M,cold_start=load", code, words);
 }
 
-/* ---- the command line ---------------------------------------------------------------------- */
+/* the command line */
 
 struct bad_option {
     char options[96];
@@ -144,7 +144,7 @@ Test(options_mount, an_unknown_mode_in_the_environment_is_refused_by_name) {
                    "SGLANG_CP_L3_COLD_START");
 }
 
-/* ---- the store ----------------------------------------------------------------------------- */
+/* the store */
 
 static void make_store(void) {
     mount_start(&mount_, NULL);
@@ -182,7 +182,7 @@ Test(options_mount, a_store_that_is_no_directory_is_refused) {
     expect_start_refusal(ANY_CODE, "store");
 }
 
-/* ---- the mountpoint ------------------------------------------------------------------------ */
+/* the mountpoint */
 
 Test(options_mount, an_absent_or_used_mountpoint_is_refused) {
     char path[400];
@@ -222,7 +222,7 @@ Test(options_mount, a_store_on_its_own_mount_is_refused) {
     cr_expect_eq(directory_count(mount_path(&mount_, "store")), 0);
 }
 
-/* ---- a rank in use ------------------------------------------------------------------------- */
+/* a rank in use */
 
 Test(options_mount, a_rank_in_use_is_refused_with_the_pid_of_its_holder) {
     char other[400], pid[32];
@@ -257,7 +257,7 @@ Test(options_mount, a_mountpoint_in_use_is_refused) {
     cr_expect_eq(directory_count(store), 0);
 }
 
-/* ---- starts that work ---------------------------------------------------------------------- */
+/* starts that work */
 
 static bool can_mount_again(void) {
     AUTO_FREE char *output = NULL;

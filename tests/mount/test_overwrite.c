@@ -73,7 +73,7 @@ static bool time_is_left(void) {
     return clock_monotonic_ns() < shared->end_ns;
 }
 
-/* ---- writers ------------------------------------------------------------------------------- */
+/* writers */
 
 /* Writes in one or two steps. */
 static void fill_file(int fd, unsigned random) {
@@ -125,7 +125,7 @@ static int write_until_the_end(void *unused) {
     return 0;
 }
 
-/* ---- readers ------------------------------------------------------------------------------- */
+/* readers */
 
 static bool is_whole(const char *bytes, size_t count) {
     struct head head;
@@ -185,7 +185,7 @@ static int watch_until_the_end(void *unused) {
     return 0;
 }
 
-/* ---- scenarios ----------------------------------------------------------------------------- */
+/* scenarios */
 
 ParameterizedTestParameters(overwrite, readers_see_whole_versions_and_no_errors) {
     static struct scenario scenarios[] = {
@@ -236,7 +236,7 @@ ParameterizedTest(struct scenario *s, overwrite, readers_see_whole_versions_and_
     munmap(shared, sizeof *shared);
 }
 
-/* ---- a size change under a reader ---------------------------------------------------------- */
+/* a size change under a reader */
 
 Test(overwrite, truncate_by_name_leaves_a_mapped_reader_alone) {
     mount_open(&mount, NULL);
@@ -254,19 +254,64 @@ Test(overwrite, truncate_by_name_leaves_a_mapped_reader_alone) {
     }
 }
 
-/* ---- one overwriter, one reader that waits for each close ---------------------------------- */
+/* one overwriter, one reader that waits for each close */
+
+enum way { IN_PLACE, TEMP_CLOSE_RENAME, TEMP_RENAME_CLOSE, MAPPED_TEMP, MAPPED_IN_PLACE, WAYS };
 
 struct turns {
     int to_reader[2], to_writer[2];
     const char *path;
     unsigned rounds;
+    enum way way;
 };
 
+static size_t turn_bytes(unsigned round) {
+    return 1 + round * 7 % 9000;
+}
+
+static int write_mapped(int fd, unsigned round) {
+    size_t n = turn_bytes(round);
+    if (ftruncate(fd, (off_t)n) != 0)
+        return complain("ftruncate");
+    char *bytes = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED)
+        return complain("mmap");
+    fill_pattern(bytes, n, round, 0);
+    munmap(bytes, n);
+    return 0;
+}
+
+static int write_plain(int fd, unsigned round) {
+    static char bytes[9001];
+    size_t n = turn_bytes(round);
+    fill_pattern(bytes, n, round, 0);
+    return write(fd, bytes, n) == (ssize_t)n ? 0 : complain("write");
+}
+
+static int overwrite_once(const struct turns *t, unsigned round) {
+    char temp[MOUNT_PATH_MAX + 8];
+    bool mapped = t->way == MAPPED_TEMP || t->way == MAPPED_IN_PLACE;
+    bool in_place = t->way == IN_PLACE || t->way == MAPPED_IN_PLACE;
+    snprintf(temp, sizeof temp, "%s%s", t->path, in_place ? "" : ".tmp");
+    int truncate = t->way == MAPPED_IN_PLACE ? 0 : O_TRUNC;
+    int fd = open(temp, O_RDWR | O_CREAT | O_CLOEXEC | truncate, 0600);
+    if (fd < 0)
+        return complain("open");
+    int result = mapped ? write_mapped(fd, round) : write_plain(fd, round);
+    if (t->way == TEMP_RENAME_CLOSE && rename(temp, t->path) != 0)
+        return complain("rename");
+    if (close(fd) != 0)
+        return complain("close");
+    if ((t->way == TEMP_CLOSE_RENAME || t->way == MAPPED_TEMP) && rename(temp, t->path) != 0)
+        return complain("rename");
+    return result;
+}
+
 static int overwrite_in_turns(void *argument) {
-    struct turns *t = argument;
+    const struct turns *t = argument;
     for (unsigned i = 1; i <= t->rounds; i++) {
         char byte = 'w';
-        if (file_put(t->path, i * 7, i) != 0)
+        if (overwrite_once(t, i) != 0)
             return complain("round %u", i);
         if (write(t->to_reader[1], &byte, 1) != 1 || read(t->to_writer[0], &byte, 1) != 1)
             return complain("pipe");
@@ -274,18 +319,36 @@ static int overwrite_in_turns(void *argument) {
     return 0;
 }
 
-Test(overwrite, what_one_process_closed_another_one_reads_and_stats) {
+/* What was written through a mapping is published by RELEASE, a moment after close. */
+static void check_turn(const struct turns *t, unsigned round) {
+    bool mapped = t->way == MAPPED_TEMP || t->way == MAPPED_IN_PLACE;
+    if (round % 2 && !mapped)
+        cr_assert_eq(file_size(t->path), turn_bytes(round), "way %d, round %u", t->way, round);
+    int result = file_check(t->path, turn_bytes(round), round);
+    for (unsigned old = round - 1; mapped && result == -EBADMSG && old > 0 && old + 3 > round;
+         old--)
+        result = file_check(t->path, turn_bytes(old), old);
+    cr_assert_eq(result, 0, "way %d, round %u: %s", t->way, round, strerror(-result));
+}
+
+ParameterizedTestParameters(overwrite, what_one_process_closed_another_one_reads_and_stats) {
+    static enum way ways[] = {IN_PLACE, TEMP_CLOSE_RENAME, TEMP_RENAME_CLOSE, MAPPED_TEMP,
+                              MAPPED_IN_PLACE};
+    return cr_make_param_array(enum way, ways, WAYS);
+}
+
+ParameterizedTest(enum way *way, overwrite, what_one_process_closed_another_one_reads_and_stats) {
     mount_open(&mount, &(struct mount_settings){.threads = 8});
-    struct turns t = {.path = mount_path(&mount, "turns"), .rounds = 1000};
+    struct turns t = {.path = mount_path(&mount, "turns"), .rounds = 400, .way = *way};
     cr_assert(pipe(t.to_reader) == 0 && pipe(t.to_writer) == 0);
     pid_t writer = child_start(overwrite_in_turns, &t);
     for (unsigned i = 1; i <= t.rounds; i++) {
         char byte;
         cr_assert_eq(read(t.to_reader[0], &byte, 1), 1);
-        if (i % 2)
-            cr_assert_eq(file_size(t.path), i * 7, "round %u", i);
-        cr_assert_eq(file_check(t.path, i * 7, i), 0, "round %u", i);
+        check_turn(&t, i);
         cr_assert_eq(write(t.to_writer[1], "r", 1), 1);
     }
     cr_expect_eq(child_wait(writer, 20), 0);
+    mount_wait_released(&mount);
+    cr_expect_eq(file_check(t.path, turn_bytes(t.rounds), t.rounds), 0);
 }

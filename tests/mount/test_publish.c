@@ -205,7 +205,7 @@ Test(publish, an_exclusive_create_fails_for_a_staged_and_for_a_published_name) {
     }
 }
 
-/* ---- a file that is opened right after its creation ---------------------------------------- */
+/* a file that is opened right after its creation */
 
 struct loop {
     unsigned threads, processes, rounds;

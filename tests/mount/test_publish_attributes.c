@@ -55,7 +55,7 @@ static int open_new(const char *path) {
     cr_expect_eq(run_shell(20, NULL, "cd '%s' && { %s; }", mount.rank, (command)), 0, "%s",        \
                  (command))
 
-/* ---- shells -------------------------------------------------------------------------------- */
+/* shells */
 
 Test(publish_attributes, a_bare_creation_by_a_shell_is_an_empty_file) {
     SHELL(": > colon && test -f colon && ! test -s colon && cat colon");
@@ -100,7 +100,7 @@ Test(publish_attributes, a_hash_name_that_is_truncated_and_not_written_keeps_its
     cr_expect_eq(file_check(mount_path(&mount, HASH), 50000, 1), 0);
 }
 
-/* ---- sizes --------------------------------------------------------------------------------- */
+/* sizes */
 
 Test(publish_attributes, truncate_by_name_publishes_the_changed_copy) {
     for (int i = 0; i < NAMES; i++) {
@@ -126,7 +126,7 @@ Test(publish_attributes, truncate_of_an_absent_name_is_ENOENT) {
         cr_expect(truncate(mount_path(&mount, "%s", names[i]), 10) != 0 && errno == ENOENT);
 }
 
-/* ---- modes and owners ---------------------------------------------------------------------- */
+/* modes and owners */
 
 Test(publish_attributes, mode_and_owner_set_while_staged_are_kept_over_close) {
     for (int i = 0; i < NAMES; i++) {
@@ -166,7 +166,7 @@ Test(publish_attributes, mode_and_owner_of_a_published_file_change_its_record) {
     }
 }
 
-/* ---- times --------------------------------------------------------------------------------- */
+/* times */
 
 static const struct timespec old_times[2] = {{1000000000, 5000}, {1100000000, 7000}};
 

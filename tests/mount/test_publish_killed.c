@@ -144,7 +144,7 @@ Test(publish_killed, a_shell_that_is_killed_leaves_nothing) {
     cr_expect_eq(file_open_result(path, O_RDONLY), -ENOENT);
 }
 
-/* ---- exec closes a written descriptor while everybody's /proc files are read --------------- */
+/* exec closes a written descriptor while everybody's /proc files are read */
 
 static int run_ps(void *stop) {
     while (access(stop, F_OK) != 0)

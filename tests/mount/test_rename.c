@@ -243,7 +243,7 @@ Test(rename_ranks, from_one_to_another_is_EXDEV, .fini = close_mount, .timeout =
     }
 }
 
-/* ---- directories --------------------------------------------------------------------------- */
+/* directories */
 
 static void make_directory(const char *name) {
     cr_assert_eq(mkdir(mount_path(&mount, "%s", name), 0700), 0, "%s", strerror(errno));

@@ -161,7 +161,7 @@ Test(rank_lock, a_store_says_how_far_it_is) {
     expect_holder("closing");
 }
 
-/* ---- last words ---------------------------------------------------------------------------- */
+/* last words */
 
 Test(rank_lock, last_words_of_a_crash_are_told_by_the_next_opening_and_removed) {
     char path[160];

@@ -59,7 +59,7 @@ static void on_unpinned(void *argument, struct pool *pool, uint32_t slot) {
     unpinned[unpinned_count++] = slot;
 }
 
-/* ---- the write thread ------------------------------------------------------------------------ */
+/* the write thread */
 
 static void free_unpinned(void) {
     for (;;) {
@@ -141,7 +141,7 @@ static void *write_thread(void *argument) {
     return NULL;
 }
 
-/* ---- readers --------------------------------------------------------------------------------- */
+/* readers */
 
 static void check_bytes(const struct version *version) {
     struct iovec pieces[4];
@@ -220,7 +220,7 @@ static void *dropper(void *argument) {
     return NULL;
 }
 
-/* ---- the run --------------------------------------------------------------------------------- */
+/* the run */
 
 static void run(unsigned seconds, uint64_t seed) {
     pthread_t threads[READERS + 2];

@@ -56,7 +56,7 @@ static inline struct index *world_open(void) {
     return world_open_sized(64 << 20);
 }
 
-/* ---- contents ------------------------------------------------------------ */
+/* contents */
 
 /* The hash is the number as 32 hex digits would give it: 000...1, 000...2. */
 static inline struct blob_key world_key(uint16_t rank, bool named, uint32_t number) {
@@ -152,7 +152,7 @@ static inline struct name_entry world_entry(uint16_t rank, uint32_t number) {
     return (struct name_entry){.type = NAME_BLOB, .blob = world_key(rank, true, number)};
 }
 
-/* ---- writing ------------------------------------------------------------- */
+/* writing */
 
 static inline struct index_txn *world_begin(struct index *index) {
     struct index_txn *txn;
@@ -189,7 +189,7 @@ static inline void world_fill(struct index *index, uint16_t rank, bool named, ui
     CHECK(index_txn_commit(txn) == 0);
 }
 
-/* ---- judging ------------------------------------------------------------- */
+/* judging */
 
 /* 0: it is there and right; -ENOENT and other errors as they come; CHECKs against wrong values. */
 static inline int world_look_at_blob(struct index *index, const struct blob_key *key) {
@@ -244,7 +244,7 @@ static inline unsigned world_count_names(struct index *index, uint16_t rank, uin
     return count;
 }
 
-/* ---- the file ------------------------------------------------------------ */
+/* the file */
 
 static inline uint8_t *world_read_file(size_t *ret_bytes) {
     struct stat status;
@@ -276,7 +276,7 @@ static inline unsigned world_damage_number(uint64_t number, size_t offset) {
     return found;
 }
 
-/* ---- other processes ----------------------------------------------------- */
+/* other processes */
 
 /* True: it exited with 0. */
 static inline bool world_wait(pid_t child) {

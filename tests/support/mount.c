@@ -52,7 +52,7 @@ bool mount_is_mounted(const char *point) {
     return false;
 }
 
-/* ---- starting ------------------------------------------------------------------------------ */
+/* starting */
 
 static void make_option_text(const struct mount *mount, const char *more, char *ret_text,
                              size_t bytes) {
@@ -141,7 +141,7 @@ void mount_open(struct mount *mount, const struct mount_settings *settings) {
         mount_start(mount, NULL);
 }
 
-/* ---- ending -------------------------------------------------------------------------------- */
+/* ending */
 
 static bool wait_daemon(struct mount *mount, double seconds, int *ret_status) {
     int status;
@@ -219,7 +219,7 @@ void mount_close(struct mount *mount) {
         abort();
 }
 
-/* ---- talking to it ------------------------------------------------------------------------- */
+/* talking to it */
 
 /* The sum of the counters of that name; with any_rank: of every rank. */
 static bool read_counter(const struct mount *mount, const char *name, bool any_rank,

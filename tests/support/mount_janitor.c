@@ -21,6 +21,7 @@
 #include <criterion/event.h>
 
 #include "core/cleanup.h"
+#include "tests/support/wait.h"
 
 enum { LOG_TAIL_BYTES = 8000 };
 
@@ -41,14 +42,16 @@ void criterion_send_assert(struct criterion_assert_stats *stats) {
     next(stats);
 }
 
-/* Criterion's library leaks a little now and then in the test's process. */
+/* LeakSanitizer asks here. Criterion's library leaks a little now and then in a test's process. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_options(void);
-const char *__lsan_default_options(void) {
-    return "print_suppressions=0";
-}
+
 const char *__lsan_default_suppressions(void) {
     return "leak:libcriterion\n";
+}
+
+const char *__lsan_default_options(void) {
+    return "print_suppressions=0";
 }
 
 void janitor_keep_log(const char *base) {
@@ -100,13 +103,19 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return 0;
 }
 
-void janitor_remove(const char *base) {
-    detach_mounts(base);
+static bool remove_tree(const char *base) {
     nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    return access(base, F_OK) != 0;
 }
 
-/* A process that was killed and waits for an answer of the daemon dies only when the daemon does.
- */
+void janitor_remove(const char *base) {
+    detach_mounts(base);
+    /* A daemon in the background goes on after its unmount, and may make files for a moment. */
+    if (!WAIT_UNTIL(remove_tree(base), 20))
+        fprintf(stderr, "%s cannot be removed\n", base);
+}
+
+/* A killed process that waits for an answer of the daemon dies only when the daemon does. */
 static bool is_being_killed(pid_t pid) {
     char path[64], line[256];
     unsigned long long pending;

@@ -50,8 +50,7 @@ struct world {
     uint64_t last_sequence;
 };
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* opening */
 
 static inline void world_on_bad(void *argument, const struct blob_key *key, uint64_t sequence,
                                 const char *reason) {
@@ -134,8 +133,7 @@ static inline void world_close(struct world *world) {
     close(world->directory_fd);
 }
 
-/* ---- blobs
- * --------------------------------------------------------------------------------------- */
+/* blobs */
 
 struct world_blob {
     struct blob_key key;
@@ -250,8 +248,7 @@ static inline int world_acquire(struct world *world, const struct world_blob *bl
                            is_inline ? blob->payload : NULL, ret_version);
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------- */
+/* loading */
 
 struct world_waiter {
     struct waiter waiter; /* first */

@@ -15,7 +15,7 @@
 
 TestSuite(budget, .init = make_directory, .fini = remove_directory);
 
-/* ---- classes -------------------------------------------------------------------------- */
+/* classes */
 
 Test(budget, payloads_up_to_4096_bytes_are_inline) {
     struct budget *budget = open_any(64 * MIB);
@@ -132,7 +132,7 @@ Test(budget, threads_that_ask_at_once_make_each_exact_class_once) {
     }
 }
 
-/* ---- accounts ------------------------------------------------------------------------- */
+/* accounts */
 
 Test(budget, no_more_than_the_limit_can_be_taken) {
     struct budget *budget = open_any(MIB);
@@ -332,7 +332,7 @@ Test(budget, without_holes_space_does_not_move_and_the_limit_holds) {
     umount2(directory_path, MNT_DETACH);
 }
 
-/* ---- at random ------------------------------------------------------------------------ */
+/* at random */
 
 enum { HELD_MAX = 400, RANDOM_LIMIT = 8 * MIB };
 

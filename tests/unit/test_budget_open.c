@@ -18,7 +18,7 @@ static int try_open_kind(uint32_t payload_bytes, uint32_t slots, struct budget *
     return budget_open(&options, ret_budget);
 }
 
-/* ---- declared kinds ------------------------------------------------------------------- */
+/* declared kinds */
 
 Test(budget_open, a_declared_kind_has_one_pool_of_fixed_slots) {
     struct budget *budget;
@@ -61,7 +61,7 @@ Test(budget_open, impossible_sizes_are_refused) {
     cr_assert_null(budget);
 }
 
-/* ---- reopening ------------------------------------------------------------------------ */
+/* reopening */
 
 Test(budget_open, exact_classes_come_back_as_such) {
     struct budget *budget = open_any(64 * MIB);

@@ -237,8 +237,7 @@ Test(buffer, moving_to_the_other_share_moves_the_account) {
     buffer_pool_close(pool);
 }
 
-/* ---- who waits is told -------------------------------------------------------------------------
- */
+/* who waits is told */
 
 static void count_call(void *argument) {
     ++*(int *)argument;
@@ -287,8 +286,7 @@ Test(buffer, whoever_failed_by_fragmentation_is_told_of_any_free) {
     buffer_pool_close(pool);
 }
 
-/* ---- misuse and threads ------------------------------------------------------------------------
- */
+/* misuse and threads */
 
 Test(buffer, writing_beyond_the_capacity_aborts, .signal = SIGABRT) {
     struct buffer *buffer = create(open_pool(2 * MIB, 0), 4 * KIB);

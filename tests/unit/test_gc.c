@@ -287,7 +287,7 @@ Test(gc, inserting_out_of_range_aborts, .signal = SIGABRT) {
     insert(gc, 3, SLOTS, 100, 10);
 }
 
-/* ---- against a naive model ------------------------------------------------------------ */
+/* against a naive model */
 
 enum { MODEL_POOLS = 2, MODEL_SLOTS = 40 };
 

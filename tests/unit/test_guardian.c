@@ -97,7 +97,7 @@ Test(guardian, signals_do_not_cut_the_wait_for_its_answer_short) {
     setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
 }
 
-/* ---- the death of the main thread ---------------------------------------------------------- */
+/* the death of the main thread */
 
 static void *stay(void *unused) {
     pause();
@@ -129,7 +129,7 @@ Test(guardian, it_ends_when_the_main_thread_does_whatever_the_others_do) {
     waitpid(process, NULL, 0);
 }
 
-/* ---- connections --------------------------------------------------------------------------- */
+/* connections */
 
 Test(connection, what_is_not_there_cannot_be_aborted) {
     int fd;

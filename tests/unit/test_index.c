@@ -47,7 +47,7 @@ static void delete_blob(const struct blob_key *key) {
     cr_assert_eq(index_txn_commit(txn), 0);
 }
 
-/* ---- by key -------------------------------------------------------------- */
+/* by key */
 
 Test(index, blobs_with_hashes_of_every_length_come_back_after_a_reopen) {
     struct index_txn *txn = world_begin(indexed);
@@ -160,7 +160,7 @@ Test(index, meta_values_come_back_and_are_replaced) {
     cr_expect_eq(value, UINT64_MAX - 2);
 }
 
-/* ---- transactions -------------------------------------------------------- */
+/* transactions */
 
 Test(index, a_transaction_sees_its_own_changes_and_nobody_else_does) {
     struct blob_key key = world_key(RANK, true, 1);
@@ -200,7 +200,7 @@ Test(index, deletes_of_what_is_absent_say_so_and_do_no_harm) {
     cr_expect_eq(index_get_blob(indexed, &other, &record), 0);
 }
 
-/* ---- listings ------------------------------------------------------------ */
+/* listings */
 
 enum { LISTED = 5000, BATCH = 64 };
 
@@ -329,7 +329,7 @@ Test(index, blobs_of_one_order_are_not_split_over_two_lists) {
     cr_expect_eq(count, 1, "a group larger than the list is cut");
 }
 
-/* ---- all of a rank ------------------------------------------------------- */
+/* all of a rank */
 
 static int stop_at_third(void *argument, const struct index_blob *blob) {
     (void)blob;
@@ -449,7 +449,7 @@ Test(index, deleting_a_ranks_names_takes_its_directories_if_asked) {
     cr_expect_eq(world_count_blobs(indexed, RANK, &bad), 1000);
 }
 
-/* ---- rot ----------------------------------------------------------------- */
+/* rot */
 
 Test(index, a_rotten_record_is_a_bad_message_and_left_out_of_lists_and_walks) {
     struct blob_key key = world_key(RANK, false, 7);

@@ -110,7 +110,7 @@ static bool judge(const uint8_t *bytes, size_t size) {
     return result == 0;
 }
 
-/* ---- sound files --------------------------------------------------------- */
+/* sound files */
 
 Test(index_check, an_absent_or_empty_file_is_sound) {
     cr_expect_eq(check(RANK), 0);
@@ -172,7 +172,7 @@ Test(index_check, a_child_process_is_reaped_and_signals_are_left_alone) {
     cr_expect_eq(errno, ECHILD);
 }
 
-/* ---- damaged ones -------------------------------------------------------- */
+/* damaged ones */
 
 Test(index_check, a_rotten_record_is_damage_to_its_own_rank_only) {
     make_index();

@@ -12,7 +12,7 @@ enum { RANK = 1, OTHER_RANK = 2 };
 
 TestSuite(index_env, .init = world_make, .fini = world_remove);
 
-/* ---- files --------------------------------------------------------------- */
+/* files */
 
 Test(index_env, the_files_are_for_their_owner_only) {
     struct stat status;
@@ -102,7 +102,7 @@ Test(index_env, a_reopened_file_gets_room_for_twice_its_size) {
     index_close(index);
 }
 
-/* ---- the bound ----------------------------------------------------------- */
+/* the bound */
 
 static int put_payload(struct index_txn *txn, uint32_t number) {
     static const uint8_t payload[INLINE_BYTES_MAX];
@@ -171,7 +171,7 @@ Test(index_env, a_transaction_larger_than_the_map_fails_and_changes_nothing) {
     index_close(index);
 }
 
-/* ---- threads ------------------------------------------------------------- */
+/* threads */
 
 static void *look_once(void *argument) {
     uint64_t value;
@@ -285,7 +285,7 @@ Test(index_env, threads_of_several_ranks_write_in_turn) {
     index_close(index);
 }
 
-/* ---- other processes ----------------------------------------------------- */
+/* other processes */
 
 /* A process that waits for a byte, then does its part and exits. */
 struct helper {

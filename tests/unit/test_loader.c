@@ -35,7 +35,7 @@ static int load_once(const struct world_blob *blob) {
     return result;
 }
 
-/* ---- shapes ---------------------------------------------------------------------------------- */
+/* shapes */
 
 static void check_shape(enum slab_engine engine, uint32_t slot_bytes, uint32_t payload_bytes) {
     world_open(&world,
@@ -113,7 +113,7 @@ Test(loader_own, many_loads_at_once_all_succeed) {
     cr_expect_eq(stats_get(&world.stats, loads), BLOBS);
 }
 
-/* ---- damage ---------------------------------------------------------------------------------- */
+/* damage */
 
 static void flip(uint64_t offset) {
     uint8_t byte;
@@ -271,7 +271,7 @@ Test(loader, a_slot_cut_off_the_file_is_not_believed) {
     free(blob.payload);
 }
 
-/* ---- sharing --------------------------------------------------------------------------------- */
+/* sharing */
 
 Test(loader, all_who_ask_at_once_share_one_read) {
     enum { READERS = 20 };
@@ -320,7 +320,7 @@ Test(loader, all_who_ask_at_once_hear_of_damage_and_it_is_reported_once) {
     free(blob.payload);
 }
 
-/* ---- memory and time ------------------------------------------------------------------------- */
+/* memory and time */
 
 static void open_short_of_memory(uint64_t wait_ns, struct buffer **ret_full) {
     world_open(&world, &(struct world_options){.slot_bytes = SLOT_BYTES,

@@ -99,7 +99,7 @@ Test(log, logging_keeps_errno) {
     cr_expect_eq(kept, ENOTEMPTY);
 }
 
-/* ---- last words ---------------------------------------------------------------------------- */
+/* last words */
 
 static char fatal_directory[64];
 static int fatal_fd = -1;

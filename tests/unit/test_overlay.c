@@ -79,7 +79,7 @@ static void remove_name(uint64_t directory, const char *name, uint64_t change) {
     cr_assert_eq(overlay_remove_name(overlay, directory, name, strlen(name), change), 0);
 }
 
-/* ---- blobs ---------------------------------------------------------------------------- */
+/* blobs */
 
 Test(overlay, what_did_not_change_is_asked_of_the_index) {
     struct blob_key key = make_key(1);
@@ -207,7 +207,7 @@ Test(overlay, a_change_that_is_older_than_the_entry_aborts, .signal = SIGABRT) {
     overlay_remove_blob(overlay, &key, 10);
 }
 
-/* ---- names ---------------------------------------------------------------------------- */
+/* names */
 
 Test(overlay, names_belong_to_their_directory_byte_for_byte) {
     struct name_entry entry;
@@ -261,7 +261,7 @@ Test(overlay, every_change_of_a_name_moves_its_stamp) {
     cr_assert_not(overlay_name_unchanged(overlay, 1, "name", 4, stamp));
 }
 
-/* ---- clear and close ------------------------------------------------------------------ */
+/* clear and close */
 
 Test(overlay, a_clear_forgets_blobs_and_their_names_but_no_directory) {
     struct blob_key key = make_key(1), removed = make_key(2);
@@ -293,7 +293,7 @@ Test(overlay, closing_drops_what_is_left) {
     overlay = NULL;
 }
 
-/* ---- listings ------------------------------------------------------------------------- */
+/* listings */
 
 Test(overlay, a_directory_is_listed_in_the_order_of_hashes_with_tombstones) {
     struct overlay_name *names;
@@ -361,7 +361,7 @@ Test(overlay, a_kind_is_listed_in_the_order_of_its_keys_with_tombstones) {
     free(blobs);
 }
 
-/* ---- at random, against a naive model -------------------------------------------------- */
+/* at random, against a naive model */
 
 enum { MODEL_KEYS = 3000 };
 
@@ -417,7 +417,7 @@ Test(overlay, it_agrees_with_a_naive_model) {
     }
 }
 
-/* ---- races ---------------------------------------------------------------------------- */
+/* races */
 
 enum { RACE_KEYS = 8, RACE_CHANGES = 20000, RACE_READERS = 3 };
 

@@ -120,8 +120,7 @@ Test(slab, a_file_that_refuses_o_direct_is_read_buffered) {
     close(proc_fd);
 }
 
-/* ---- what a transfer means for its request -----------------------------------------------------
- */
+/* what a transfer means for its request */
 
 Test(slab, a_short_transfer_goes_on_at_a_block_boundary) {
     struct slab *slab = open_slab();

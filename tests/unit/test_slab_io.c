@@ -24,8 +24,7 @@ enum { DEPTH = 16 };
 
 TestSuite(slab_io, .init = make_directory, .fini = remove_directory, .timeout = 60);
 
-/* ---- requests, with both engines ---------------------------------------------------------------
- */
+/* requests, with both engines */
 
 static struct slab_io *open_io(enum slab_engine engine, unsigned depth) {
     struct slab_io *io;
@@ -243,8 +242,7 @@ ENGINE_TEST(an_unaligned_request_aborts, .signal = SIGABRT) {
     run_one(open_io(engine, 1), slab, false, 512, blocks(1), BLOCK_BYTES);
 }
 
-/* ---- waiting and waking ------------------------------------------------------------------------
- */
+/* waiting and waking */
 
 ENGINE_TEST(a_wait_ends_with_its_timeout_and_not_before) {
     struct slab_io *io = open_io(engine, 1);
@@ -329,8 +327,7 @@ ENGINE_TEST(an_io_may_be_opened_here_and_used_there) {
     slab_io_close(io);
 }
 
-/* ---- choosing an engine ------------------------------------------------------------------------
- */
+/* choosing an engine */
 
 /* From here on this process's calls of `number` with a first argument above `above` fail. */
 static void forbid(long number, uint32_t above, int error) {

@@ -238,8 +238,7 @@ Test(slot_pool, rebuild_of_nothing_is_an_empty_pool) {
     slot_pool_destroy(pool);
 }
 
-/* ---- misuse ------------------------------------------------------------------------------------
- */
+/* misuse */
 
 Test(slot_pool, freeing_a_free_slot_aborts, .signal = SIGABRT) {
     struct slot_pool *pool = create(4);
@@ -315,8 +314,7 @@ Test(slot_pool, rebuilding_a_pool_in_use_aborts, .signal = SIGABRT) {
     slot_pool_rebuild_from_allocated(pool, NULL, 0, 0);
 }
 
-/* ---- against a model, and against other threads ------------------------------------------------
- */
+/* against a model, and against other threads */
 
 /* One random step on a small pool; the model is the array of expected states. */
 static void random_step(struct slot_pool *pool, enum slot_state *model, unsigned *seed,

@@ -25,7 +25,7 @@ static uint32_t pins(const struct world_blob *blob) {
     return slot_pool_pins(world.pool.slots, blob->record.slot);
 }
 
-/* ---- references and pins --------------------------------------------------------------------- */
+/* references and pins */
 
 Test(version, a_version_pins_its_slot_once_however_many_hold_it) {
     struct world_blob blob = world_put(&world, PAYLOAD_BYTES);
@@ -157,7 +157,7 @@ Test(version, dropping_bytes_without_a_hold_aborts, .signal = SIGABRT) {
     version_drop_bytes(version);
 }
 
-/* ---- inline blobs ---------------------------------------------------------------------------- */
+/* inline blobs */
 
 Test(version, a_small_blob_comes_with_its_bytes_in_one_piece) {
     struct world_blob blob = world_put_inline(&world, 1000);
@@ -232,7 +232,7 @@ Test(version, a_small_staged_blob_settles_in_the_inline_pool) {
     free(blob.payload);
 }
 
-/* ---- staged, settled, withdrawn -------------------------------------------------------------- */
+/* staged, settled, withdrawn */
 
 Test(version, staged_bytes_are_readable_and_stay_until_settled) {
     struct world_blob blob;

@@ -58,7 +58,7 @@ Test(version_cache, settling_without_room_keeps_the_bytes_for_the_last_reader) {
     free(blob.payload);
 }
 
-/* ---- which bytes go -------------------------------------------------------------------------- */
+/* which bytes go */
 
 enum { MANY = 10 };
 
