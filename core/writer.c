@@ -230,6 +230,8 @@ static void turn(struct writer *writer) {
     writer_admit(writer);
     writer_submit_writes(writer);
     commit_when_due(writer);
+    /* Those who began to wait while the last group that they need was committed. */
+    writer_wake_commit_waiters(writer, atomic_load(&writer->durable_change), 0);
     expire_space_waiters(writer, clock_monotonic_ns());
     if (writer->clear_waiters)
         writer_clear(writer);

@@ -273,16 +273,22 @@ void writer_wake_commit_waiters(struct writer *writer, uint64_t durable, int res
     }
 }
 
+/* Up to which change everything is durable with this group. */
+static uint64_t last_change_of(const struct writer *writer, const struct group *group) {
+    uint64_t last = atomic_load(&writer->durable_change);
+    for (const struct change *change = group->changes.first; change; change = change->next)
+        if (!change->from_gc && change->id > last)
+            last = change->id;
+    return last;
+}
+
 /* The group is durable: slots become LIVE before the overlay forgets where the bytes were. */
 static void settle_group(struct writer *writer, struct group *group,
                          const struct replaced_list *replaced) {
     struct rank *rank = writer->rank;
-    uint64_t durable = atomic_load(&writer->durable_change);
-    for (struct change *change = group->changes.first; change; change = change->next) {
+    uint64_t durable = last_change_of(writer, group);
+    for (struct change *change = group->changes.first; change; change = change->next)
         settle_put(writer, &change->put);
-        if (!change->from_gc && change->id > durable)
-            durable = change->id;
-    }
     /* After the puts: one of them may have been replaced within the group. */
     retire_replaced(writer, replaced, &group->retired);
     writer_free_retired(writer, &group->retired);
@@ -301,11 +307,13 @@ static void settle_group(struct writer *writer, struct group *group,
 
 /* A read-only mount only hides what is bad: the tombstones stay in the overlay. */
 static int drop_group(struct writer *writer, struct group *group) {
+    uint64_t durable = last_change_of(writer, group);
     struct change *change;
     while ((change = change_list_take(&group->changes)))
         change_destroy(change);
+    atomic_store(&writer->durable_change, durable);
     group->opened_ns = 0;
-    writer_wake_commit_waiters(writer, UINT64_MAX, 0);
+    writer_wake_commit_waiters(writer, durable, 0);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -83,18 +84,28 @@ static enum mount_state state_of_answer(int answer) {
     return answer == -ENOTCONN || answer == -ECONNABORTED ? MOUNT_DEAD : MOUNT_ANSWERS;
 }
 
-/* Until the mount answers, its process is known to be gone or dying, or the time is up. */
+/* Silence may end; and a dead mount whose process still says that it serves it is one that this
+ * process is about to leave. */
+static bool is_settled(const struct ground *ground, int found_server) {
+    return ground->state != MOUNT_SILENT && (ground->state != MOUNT_DEAD || found_server != 0);
+}
+
+/* Until that is settled, or the time is up. */
 static void find_state(struct probe *probe, struct ground *ground) {
-    int waited_ms = 0, found = -ENOENT;
+    int answer = -ETIMEDOUT, found = -ENOENT, waited_ms = 0;
     do {
-        ground->state = state_of_answer(probe_get_answer(probe, LOOK_AGAIN_MS));
-        if (ground->ours && ground->state != MOUNT_DEAD)
+        if (answer == -ETIMEDOUT)
+            answer = probe_get_answer(probe, LOOK_AGAIN_MS);
+        else
+            poll(NULL, 0, LOOK_AGAIN_MS);
+        ground->state = state_of_answer(answer);
+        if (ground->ours)
             found = store_find_server(ground->entry.source, ground->entry.major,
                                       ground->entry.minor, &ground->server);
-        if (found == -ESRCH)
+        if (found == -ESRCH && ground->state != MOUNT_DEAD)
             ground->state = MOUNT_DYING;
         waited_ms += LOOK_AGAIN_MS;
-    } while (ground->state == MOUNT_SILENT && waited_ms < ANSWER_MS);
+    } while (!is_settled(ground, found) && waited_ms < ANSWER_MS);
 }
 
 static int refuse_silent(const char *path, const struct ground *ground) {
@@ -199,6 +210,8 @@ static int detach(const char *path) {
     int error = mount_table_find(path, &entry);
     if (!error)
         error = mount_table_detach(path, &entry);
+    if (error == -ENOENT) /* its process came to do it itself */
+        return 0;
     if (error)
         return refuse(path, error,
                       "a dead earlier mount lies on it and cannot be detached: "

@@ -20,7 +20,9 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "fs/connection.h"
 #include "fs/exit_code.h"
+#include "fs/mount_table.h"
 #include "tests/support/files.h"
 #include "tests/support/freeze.h"
 #include "tests/support/mount.h"
@@ -233,6 +235,28 @@ Test(killed_daemon, a_mount_right_after_a_kill_waits_for_the_end) {
     kill(mount_.daemon, SIGKILL);
     expect_mount_again("durable");
     reap_daemon(FREE_SECONDS);
+}
+
+static int mount_from_child(void *unused) {
+    (void)unused;
+    return mount_over("cold_start=load", NULL) == 0 ? 0 : complain("mounting");
+}
+
+/* As after umount -f: the connection is gone, and its process has not noticed yet. */
+Test(killed_daemon, a_mount_over_an_aborted_one_waits_for_its_process) {
+    struct mount_entry entry;
+    cr_assert_eq(file_put(mount_path(&mount_, "f"), BYTES, 1), 0);
+    mount_wait_released(&mount_);
+    kill(mount_.daemon, SIGSTOP);
+    cr_assert_eq(mount_table_find(mount_.point, &entry), 0);
+    cr_assert_eq(connection_abort(mount_.point, &entry), 0);
+    pid_t next = child_start(mount_from_child, NULL);
+    cr_expect_not(WAIT_UNTIL(process_state(next) == 'Z', 0.3), "it does not wait");
+    kill(mount_.daemon, SIGCONT);
+    cr_assert_eq(child_wait(next, MOUNT_DEADLINE_SECONDS), 0);
+    cr_expect_eq(reap_daemon(FREE_SECONDS), 0);
+    cr_expect_eq(file_check(mount_path(&mount_, "f"), BYTES, 1), 0);
+    cr_expect_eq(umount2(mount_.point, 0), 0, "%s", strerror(errno));
 }
 
 Test(killed_daemon, a_living_mount_is_refused_at_once_and_named) {

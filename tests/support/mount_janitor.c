@@ -42,18 +42,6 @@ void criterion_send_assert(struct criterion_assert_stats *stats) {
     next(stats);
 }
 
-/* LeakSanitizer asks here. Criterion's library leaks a little now and then in a test's process. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_options(void);
-
-const char *__lsan_default_suppressions(void) {
-    return "leak:libcriterion\n";
-}
-
-const char *__lsan_default_options(void) {
-    return "print_suppressions=0";
-}
-
 void janitor_keep_log(const char *base) {
     char from[512], to[768], command[2400];
     const char *directory = getenv("CPL3_TEST_LOGS");
