@@ -56,7 +56,8 @@ struct rank {
     _Atomic uint64_t last_access_ns; /* rises with every use: see rank_next_access_ns */
     _Atomic uint64_t next_id;
     _Atomic uint64_t directories;
-    _Atomic bool clearing; /* publications wait until the clear is over */
+    _Atomic unsigned space_waiting; /* reservations in the write thread's queue */
+    _Atomic bool clearing;          /* publications wait until the clear is over */
     _Atomic uint64_t pending_bytes;
 
     pthread_mutex_t change_lock;

@@ -53,7 +53,8 @@ int rank_reserve(struct rank *rank, uint8_t kind, uint64_t payload_bytes,
         stats_add(&rank->stats, no_space, 1);
         return -ENOSPC;
     }
-    if (rank_try_reserve(reservation))
+    /* Nobody overtakes those that wait. */
+    if (atomic_load(&rank->space_waiting) == 0 && rank_try_reserve(reservation))
         return 0;
     stats_add(&rank->stats, space_waits, 1);
     writer_wait_space(rank->writer, reservation);

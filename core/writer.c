@@ -102,6 +102,7 @@ void writer_wait_space(struct writer *writer, struct reservation *reservation) {
     reservation->waiter.what = reservation;
     reservation->waiter.deadline_ns =
         clock_monotonic_ns() + (uint64_t)WAIT_MAX_SECONDS * 1000000000u;
+    atomic_fetch_add(&writer->rank->space_waiting, 1);
     leave_waiter(writer, &writer->space_inbox, &reservation->waiter);
 }
 
@@ -197,8 +198,7 @@ static void expire_space_waiters(struct writer *writer, uint64_t now_ns) {
             continue;
         }
         *link = waiter->next;
-        stats_add(&writer->rank->stats, no_space, 1);
-        waiter->wake(waiter, -ENOSPC);
+        writer_answer_space_waiter(writer, waiter, -ENOSPC);
     }
 }
 
@@ -243,8 +243,9 @@ static void refuse_waiters(struct writer *writer) {
     struct waiter *waiter;
     while ((waiter = writer->space_waiters)) {
         writer->space_waiters = waiter->next;
-        waiter->wake(waiter, -ENOSPC);
+        writer_answer_space_waiter(writer, waiter, -ENOSPC);
     }
+    writer_wake_clear_waiters(writer, -EIO);
     writer_wake_commit_waiters(writer, UINT64_MAX, -EIO);
 }
 

@@ -89,7 +89,7 @@ static void free_slots(struct writer *writer) {
     }
 }
 
-static void wake_all(struct writer *writer, int result) {
+void writer_wake_clear_waiters(struct writer *writer, int result) {
     struct waiter *waiter;
     atomic_store(&writer->rank->clearing, false);
     while ((waiter = writer->clear_waiters)) {
@@ -98,22 +98,30 @@ static void wake_all(struct writer *writer, int result) {
     }
 }
 
+static bool waits_for_puts(const struct writer *writer) {
+    return has_puts(&writer->queue) || has_puts(&writer->open->changes) ||
+           has_puts(&writer->closing->changes);
+}
+
+/* Once the new epoch is on disk there is no way back: blobs committed under the old one would be
+ * lost by the next load. Then a commit that fails is only waited for. */
 void writer_clear(struct writer *writer) {
     struct rank *rank = writer->rank;
     CHECK_ON(WRITER);
-    if (writer_is_failing(writer)) {
-        wake_all(writer, -EIO);
+    if (writer_is_failing(writer) && !writer->clear_epoch) {
+        writer_wake_clear_waiters(writer, -EIO);
         return;
     }
     atomic_store(&rank->clearing, true);
-    if (has_puts(&writer->queue) || has_puts(&writer->open->changes) ||
-        has_puts(&writer->closing->changes))
+    if (waits_for_puts(writer))
         return; /* due at once: see writer_commit_due */
     uint32_t epoch = atomic_load(&rank->epoch) + 1;
-    int result = epoch_write(rank, epoch);
-    if (result == 0 && !switch_epoch(writer, epoch))
-        return;
+    int result = writer->clear_epoch ? 0 : epoch_write(rank, epoch);
     if (result == 0) {
+        writer->clear_epoch = epoch;
+        if (!switch_epoch(writer, epoch))
+            return;
+        writer->clear_epoch = 0;
         stats_add(&rank->stats, clears, 1);
         result = delete_records(writer);
         free_slots(writer);
@@ -122,5 +130,5 @@ void writer_clear(struct writer *writer) {
     }
     if (result < 0)
         log_error("rank %u: clear: %s", rank->number, strerror(-result));
-    wake_all(writer, result);
+    writer_wake_clear_waiters(writer, result);
 }

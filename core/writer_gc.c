@@ -148,29 +148,48 @@ static bool is_in_motion(const struct writer *writer, unsigned kind) {
            writer->closing->opened_ns || atomic_load(&writer->rank->pending_bytes) > 0;
 }
 
+void writer_answer_space_waiter(struct writer *writer, struct waiter *waiter, int result) {
+    atomic_fetch_sub(&writer->rank->space_waiting, 1);
+    if (result == -ENOSPC)
+        stats_add(&writer->rank->stats, no_space, 1);
+    waiter->wake(waiter, result);
+}
+
+/* 0: it has its bytes; -EAGAIN: GC or a commit will bring them; -ENOSPC: nothing will. */
+static int serve(struct writer *writer, struct reservation *reservation) {
+    struct rank *rank = writer->rank;
+    struct budget *budget = reservation->pool->budget;
+    unsigned kind = reservation->pool->kind;
+    if (rank_try_reserve(reservation))
+        return 0;
+    uint64_t used = budget_taken_bytes(budget) - writer->retiring_bytes[kind];
+    bool short_of_bytes = used + reservation->pool->slot_bytes > budget_limit_bytes(budget);
+    if (short_of_bytes &&
+        writer_evict(writer, writer->open, budget, -1, reservation->pool->slot_bytes)) {
+        stats_add(&rank->stats, gc_demand, 1);
+        return -EAGAIN;
+    }
+    if (!short_of_bytes || atomic_load(&rank->clearing) || is_in_motion(writer, kind))
+        return -EAGAIN;
+    return -ENOSPC;
+}
+
+/* First come, first served, in each kind: one that is full does not hold up the others. */
 void writer_serve_space_waiters(struct writer *writer) {
     CHECK_ON(WRITER);
-    struct rank *rank = writer->rank;
-    while (writer->space_waiters) {
-        struct waiter *waiter = writer->space_waiters;
+    bool blocked[PAYLOAD_KINDS_MAX] = {0};
+    struct waiter **link = &writer->space_waiters;
+    while (*link) {
+        struct waiter *waiter = *link;
         struct reservation *reservation = (struct reservation *)waiter->what;
-        struct budget *budget = reservation->pool->budget;
         unsigned kind = reservation->pool->kind;
-        int result = 0;
-        if (!rank_try_reserve(reservation)) {
-            uint64_t used = budget_taken_bytes(budget) - writer->retiring_bytes[kind];
-            bool short_of_bytes = used + reservation->pool->slot_bytes > budget_limit_bytes(budget);
-            if (short_of_bytes &&
-                writer_evict(writer, writer->open, budget, -1, reservation->pool->slot_bytes)) {
-                stats_add(&rank->stats, gc_demand, 1);
-                return;
-            }
-            if (!short_of_bytes || atomic_load(&rank->clearing) || is_in_motion(writer, kind))
-                return;
-            result = -ENOSPC;
-            stats_add(&rank->stats, no_space, 1);
+        int result = blocked[kind] ? -EAGAIN : serve(writer, reservation);
+        if (result == -EAGAIN) {
+            blocked[kind] = true;
+            link = &waiter->next;
+            continue;
         }
-        writer->space_waiters = waiter->next;
-        waiter->wake(waiter, result);
+        *link = waiter->next;
+        writer_answer_space_waiter(writer, waiter, result);
     }
 }

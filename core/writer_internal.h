@@ -104,7 +104,8 @@ struct writer {
     void *header_blocks;
     struct put *writing_first, *writing_last; /* payloads not completely submitted */
     uint64_t touches_written_ns, retry_at_ns;
-    bool touches_left; /* the last commit could not take them all */
+    uint32_t clear_epoch; /* a clear has made this one durable and has to be finished; 0: none */
+    bool touches_left;    /* the last commit could not take them all */
 };
 
 /* writer_put.c: slots and writes. */
@@ -128,6 +129,8 @@ uint64_t writer_evict(struct writer *writer, struct group *group, struct budget 
  * return. False: nothing was. */
 bool writer_evict_now(struct writer *writer, struct pool *pool, int only_pool);
 void writer_serve_space_waiters(struct writer *writer);
+/* Off the list already. */
+void writer_answer_space_waiter(struct writer *writer, struct waiter *waiter, int result);
 
 /* writer_commit.c */
 bool writer_commit_due(const struct writer *writer, uint64_t now_ns);
@@ -152,6 +155,7 @@ bool writer_touches_due(const struct writer *writer, uint64_t now_ns);
 
 /* writer_clear.c */
 void writer_clear(struct writer *writer);
+void writer_wake_clear_waiters(struct writer *writer, int result);
 
 struct gc *writer_gc_of(const struct writer *writer, const struct pool *pool);
 

@@ -27,7 +27,6 @@ static const struct {
     {SIGSYS, "ended by SIGSYS (a forbidden system call)"},
     {SIGTRAP, "ended by SIGTRAP"},
     {SIGXCPU, "ended by SIGXCPU (the limit of processor time)"},
-    {SIGXFSZ, "ended by SIGXFSZ (the limit of file size)"},
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 

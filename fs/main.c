@@ -126,6 +126,7 @@ static int open_signals(int *ret_fd) {
     sigset_t end_signals, blocked;
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file size is EFBIG then */
     sigemptyset(&end_signals);
     sigaddset(&end_signals, SIGTERM);
     sigaddset(&end_signals, SIGINT);
