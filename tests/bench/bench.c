@@ -7,9 +7,10 @@
  */
 #include "tests/bench/bench.h"
 
-#include <limits.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -121,6 +122,9 @@ int main(int argc, char **argv) {
         give_up("%s: %llu GiB are free, %llu are needed; use BENCH_DIR=", directory,
                 (unsigned long long)(free_bytes >> 30),
                 (unsigned long long)(free_bytes_least >> 30));
+    AUTO_CLOSE int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0)
+        give_up("%s: %m; is another benchmark running there?", directory);
     bench.directory = directory;
     bench.quick = arguments.quick;
     bench.repetitions = arguments.repetitions ? (unsigned)arguments.repetitions

@@ -2,6 +2,7 @@
 /* The list of engines and what they have in common. */
 #include "tests/bench/engine.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,26 +10,22 @@
 #include "tests/bench/disk.h"
 #include "tests/bench/sample.h"
 
-const struct engine *const *engine_all(size_t *ret_count) {
-    static const struct engine *const all[] = {
-        &engine_cpl3, &engine_ext4_buffered, &engine_ext4_direct_plain, &engine_ext4_direct_huge,
-        &engine_raw,  &engine_ext4_lru,
-    };
-    *ret_count = sizeof all / sizeof all[0];
-    return all;
-}
+static const struct engine *const engines[] = {
+    &engine_cpl3, &engine_ext4_buffered, &engine_ext4_direct_plain, &engine_ext4_direct_huge,
+    &engine_raw,  &engine_ext4_lru,
+};
+enum { ENGINES = sizeof engines / sizeof engines[0] };
+static_assert(sizeof engines / sizeof engines[0] <= ENGINES_MAX);
 
 size_t engine_make_targets(const char *directory, struct target ret_targets[ENGINES_MAX]) {
-    size_t count;
-    const struct engine *const *engines = engine_all(&count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < ENGINES; i++) {
         struct target *target = &ret_targets[i];
         *target = (struct target){.engine = engines[i], .raw_fd = -1};
         int n = snprintf(target->base, sizeof target->base, "%s/%s", directory, engines[i]->name);
         if (n < 0 || (size_t)n + 64 > sizeof target->base)
             give_up("%s: too long a path", directory);
     }
-    return count;
+    return ENGINES;
 }
 
 void engine_settle(struct target *target) {

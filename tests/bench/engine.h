@@ -2,7 +2,7 @@
 /*
  * What is compared: an engine keeps objects by id, and all engines are driven by one client program
  * (client.c). To add one (RocksDB with blob files, another cache): an engine_<name>.c with its
- * table, a line in engine_all(), and its column in tests/bench/report.
+ * table, a line in engine.c, and its name among those in report.py.
  *
  * Functions end the program on errors. NULL in a table: the engine has nothing to do there.
  */
@@ -90,8 +90,6 @@ extern const struct engine engine_raw;
 extern const struct engine engine_ext4_lru;
 
 enum { ENGINES_MAX = 8 };
-/* cpl3 first. */
-const struct engine *const *engine_all(size_t *ret_count);
 
 /* The targets of all engines below a directory; prepared by whoever measures. */
 size_t engine_make_targets(const char *directory, struct target ret_targets[ENGINES_MAX]);

@@ -70,9 +70,15 @@ bool files_has(struct worker *worker, uint64_t id) {
 
 /* ---- ext4 ------------------------------------------------------------------------------------ */
 
+/* As deep as the directory of a rank in the cpl3 mount: paths cost by their parts. */
 static void prepare(struct target *target, uint64_t capacity_bytes) {
+    static const char *const parts[] = {"/mnt", "/rank0"};
     disk_make_empty_directory(target->base);
     strcpy(target->directory, target->base);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        strcat(target->directory, parts[i]);
+        disk_make_empty_directory(target->directory);
+    }
     if (disk_free_bytes(target->base) < capacity_bytes)
         give_up("%s: less than %" PRIu64 " MiB free on the disk", target->base,
                 capacity_bytes >> 20);

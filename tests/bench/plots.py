@@ -14,9 +14,10 @@ set output '{output}'
 set multiplot layout 1,2 title '{title}'
 set logscale x 2
 set xtics ({tics})
+set xrange [{least}:{most}]
 set yrange [0:*]
 set grid ytics
-set key top left
+set key top left Left reverse
 set ylabel 'MB/s'
 """
 
@@ -51,8 +52,10 @@ def draw(results, directory):
         if not any(panels):
             continue
         output = directory / (re.sub(r"[^a-z]+", "-", operation.lower()) + ".svg")
-        tics = ", ".join(f"'{report.size_text(size)}' {size}" for size in sorted({key[1] for key in keys}))
-        script = HEAD.format(output=output, title=operation, tics=tics) + "\n".join(filter(None, panels))
+        sizes = sorted({key[1] for key in keys})
+        tics = ", ".join(f"'{report.size_text(size)}' {size}" for size in sizes)
+        script = HEAD.format(output=output, title=operation, tics=tics, least=sizes[0] / 1.5,
+                             most=sizes[-1] * 1.5) + "\n".join(filter(None, panels))
         subprocess.run(["gnuplot"], input=script + "\nunset multiplot\n", text=True, check=True)
         drawn.append(output)
     return drawn

@@ -20,6 +20,7 @@ TIMES = ("stat, cached", "stat, known absent", "listing", "ls -l, cold")
 MEMORY = ("memory of a slot", "memory of a slot, without index pages")
 MILLION = 1_000_000
 TABLE_HEAD_LINES = 2
+FLOOR_TOLERANCE = 0.05  # medians of equal programs differ by as much
 
 Spread = collections.namedtuple("Spread", "median least most")
 Goal = collections.namedtuple("Goal", "operation size threads against better goal floor")
@@ -48,6 +49,14 @@ def read_goals(path):
 def spread(values):
     values = list(values)
     return Spread(statistics.median(values), min(values), max(values)) if values else None
+
+
+def is_above_floor(goal, value):
+    if goal.floor is None:
+        return True
+    if goal.better == "higher":
+        return value >= goal.floor * (1 - FLOOR_TOLERANCE)
+    return value <= goal.floor * (1 + FLOOR_TOLERANCE)
 
 
 class Results:
@@ -125,10 +134,9 @@ class Results:
             value = self.judged_value(goal)
             if value is None:
                 continue
-            good = (lambda limit: value.median >= limit) if goal.better == "higher" else (
-                lambda limit: value.median <= limit)
-            judgements.append(Judgement(goal, value, good(goal.goal),
-                                        goal.floor is None or good(goal.floor)))
+            higher = goal.better == "higher"
+            met = value.median >= goal.goal if higher else value.median <= goal.goal
+            judgements.append(Judgement(goal, value, met, met or is_above_floor(goal, value.median)))
         return judgements
 
 

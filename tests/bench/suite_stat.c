@@ -2,7 +2,7 @@
 /* stat of names that the kernel knows: present ones, and ones that it knows to be absent. */
 #include "tests/bench/bench.h"
 
-enum { NAMES = 1000, STATS = 400000, PAGE_BYTES = 4096, ABSENT_ID = 1000000 };
+enum { NAMES = 1000, STATS = 200000, PAGE_BYTES = 4096, ABSENT_ID = 1000000 };
 
 static const unsigned thread_counts[] = {1, 4};
 
