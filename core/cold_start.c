@@ -253,7 +253,7 @@ static void report_start(struct rank *rank) {
     else if (report->loaded)
         log_notice("rank %u: cold start load: %" PRIu64 " blobs back (%" PRIu64
                    " small ones), %" PRIu64 " directories, %" PRIu64 " evicted to fit, %" PRIu64
-                   " records and %" PRIu64 " names led nowhere; %.2f s",
+                   " stale records and %" PRIu64 " stale names dropped; %.2f s",
                    rank->number, report->live_slots + report->live_inline, report->live_inline,
                    report->directories, report->evicted, report->pruned_records,
                    report->pruned_names, (double)report->nanoseconds / 1e9);

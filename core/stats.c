@@ -38,7 +38,7 @@ static void fill_gauges(struct rank *rank, struct gauge ret_gauges[GAUGES]) {
         {"cold_start_load", "1 if this mount began with load", cold->loaded},
         {"cold_start_blobs", "blobs that the cold start brought back",
          cold->live_slots + cold->live_inline},
-        {"cold_start_pruned", "records and names that led nowhere",
+        {"cold_start_pruned", "stale records and names that the cold start dropped",
          cold->pruned_records + cold->pruned_names},
         {"cold_start_us", "time the cold start took, microseconds", cold->nanoseconds / 1000},
     };
