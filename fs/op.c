@@ -33,6 +33,7 @@ static void op_free(struct op *op) {
     if (op->copy)
         park_give_payload(park, op->count);
     free(op->copy);
+    version_unref(op->version);
     handle_unref(op->handle);
     free(op);
 }
@@ -58,27 +59,34 @@ int op_keep_payload(struct op *op) {
 struct commit {
     struct task task;
     fuse_req_t request;
+    struct version *version; /* a reference, or NULL */
 };
 
+/* A version may have been withdrawn by a commit that was over before this one was asked for. */
 static void finish_commit(struct task *task) {
     struct commit *commit = (struct commit *)task;
     fuse_req_t request = commit->request;
     int result = task->result;
+    if (result == 0 && commit->version && version_is_withdrawn(commit->version))
+        result = -EIO;
+    version_unref(commit->version);
     free(commit);
     return (void)fuse_reply_err(request, -result);
 }
 
-void op_reply_when_durable(struct fs *fs, struct rank *rank, fuse_req_t request) {
+void op_reply_when_durable(struct fs *fs, struct rank *rank, struct version *version,
+                           fuse_req_t request) {
     struct commit *commit = calloc(1, sizeof *commit);
     if (!commit)
         return (void)fuse_reply_err(request, ENOMEM);
     commit->task = (struct task){.fs = fs, .run = finish_commit, .direct = true};
     commit->request = request;
+    commit->version = version ? version_ref(version) : NULL;
     int result = task_commit(&commit->task, rank);
     if (result == -EINPROGRESS)
         return;
-    free(commit);
-    return (void)fuse_reply_err(request, -result);
+    commit->task.result = result;
+    finish_commit(&commit->task);
 }
 
 static void reply_attributes(struct fs *fs, fuse_req_t request, uint64_t node, int result) {
@@ -141,7 +149,7 @@ static void finish(struct op *op) {
     case OP_FLUSH:
     case OP_FSYNC:
         if (op->result == 0 && durable)
-            op_reply_when_durable(fs, handle->rank, op->request);
+            op_reply_when_durable(fs, handle->rank, op->version, op->request);
         else
             fuse_reply_err(op->request, -op->result);
         break;

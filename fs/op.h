@@ -48,12 +48,13 @@ struct op {
 
     /* how far it is */
     enum op_wait wait;
-    bool decided;   /* OP_FLUSH, OP_RELEASE: looked at its writers */
-    bool publish;   /* and found that it publishes */
-    bool resized;   /* OP_TRUNCATE */
-    bool published; /* it did */
-    bool holding;   /* has a hold on the base's bytes */
-    bool reserved;  /* task.reservation is ours */
+    bool decided;            /* OP_FLUSH, OP_RELEASE: looked at its writers */
+    bool publish;            /* and found that it publishes */
+    bool resized;            /* OP_TRUNCATE */
+    bool published;          /* it did */
+    struct version *version; /* OP_FLUSH, OP_FSYNC: what has to be durable; a reference, or NULL */
+    bool holding;            /* has a hold on the base's bytes */
+    bool reserved;           /* task.reservation is ours */
     uint8_t reserved_kind;
     int result;
 };
@@ -67,7 +68,9 @@ void op_submit(struct op *op);
  * next request. -ENOSPC: too much is kept already. */
 int op_keep_payload(struct op *op);
 
-/* Answers with 0 when all changes of the rank so far are durable. */
-void op_reply_when_durable(struct fs *fs, struct rank *rank, fuse_req_t request);
+/* Answers with 0 when all changes of the rank so far are durable, and EIO if this version (NULL:
+ * none) could not be stored. */
+void op_reply_when_durable(struct fs *fs, struct rank *rank, struct version *version,
+                           fuse_req_t request);
 
 #endif

@@ -107,6 +107,12 @@ static bool flush_is_of_killed(const struct op *op, bool wrote) {
     return (wrote || bare_only) && exited_by_signal(op->pid);
 }
 
+/* What the answer waits for: the handle may go on to another content meanwhile. */
+static void remember_version(struct op *op) {
+    if (op->handle->base)
+        op->version = version_ref(op->handle->base);
+}
+
 static int step_flush(struct op *op) {
     struct handle *handle = op->handle;
     if (!op->decided) {
@@ -121,12 +127,16 @@ static int step_flush(struct op *op) {
     atomic_store(&handle->flushed_ns, clock_monotonic_ns());
     if (result < 0)
         handle_kill(handle);
+    else
+        remember_version(op);
     return result;
 }
 
 static int step_fsync(struct op *op) {
     int result = publish_step(op);
-    if (result < 0 && result != -EINPROGRESS)
+    if (result == 0)
+        remember_version(op);
+    else if (result != -EINPROGRESS)
         handle_kill(op->handle);
     return result;
 }

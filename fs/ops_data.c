@@ -181,7 +181,7 @@ void ops_fsync(fuse_req_t request, fuse_ino_t node, int data_only, struct fuse_f
     if (handle->kind == HANDLE_CONTROL)
         return (void)fuse_reply_err(request, 0);
     if (handle->kind == HANDLE_READ)
-        return op_reply_when_durable(handle->fs, handle->rank, request);
+        return op_reply_when_durable(handle->fs, handle->rank, handle->version, request);
     struct op *op = op_create(handle, OP_FSYNC, request);
     if (!op)
         return (void)fuse_reply_err(request, ENOMEM);

@@ -263,5 +263,5 @@ void ops_fsyncdir(fuse_req_t request, fuse_ino_t node, int data_only, struct fus
     pthread_mutex_unlock(&fs->lock);
     if (!rank)
         return (void)fuse_reply_err(request, 0);
-    op_reply_when_durable(fs, rank, request);
+    op_reply_when_durable(fs, rank, NULL, request);
 }
