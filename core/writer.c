@@ -151,7 +151,9 @@ static bool take_inbox(struct writer *writer) {
     move_waiters(&writer->commit_waiters, &writer->commit_inbox);
     move_waiters(&writer->clear_waiters, &writer->clear_inbox);
     move_waiters(&writer->space_waiters, &writer->space_inbox);
-    return writer->stop;
+    writer->stopping = writer->stop;
+    writer->check_wanted = writer->check != NULL;
+    return writer->stopping;
 }
 
 static bool is_idle(const struct writer *writer) {

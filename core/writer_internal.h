@@ -103,6 +103,7 @@ struct writer {
     struct write_request *requests, *free_requests;
     void *header_blocks;
     struct put *writing_first, *writing_last; /* payloads not completely submitted */
+    bool stopping, check_wanted;              /* as the inbox said in this turn */
     uint64_t touches_written_ns, retry_at_ns;
     uint32_t clear_epoch; /* a clear has made this one durable and has to be finished; 0: none */
     bool touches_left;    /* the last commit could not take them all */

@@ -41,7 +41,7 @@ void writer_drain_touches(struct writer *writer) {
 
 bool writer_touches_due(const struct writer *writer, uint64_t now_ns) {
     uint64_t age = now_ns - writer->touches_written_ns;
-    return (writer->stop || writer->touches_left ||
+    return (writer->stopping || writer->touches_left ||
             age >= (uint64_t)TOUCH_AGE_MAX_S * 1000000000u) &&
            !writer->rank->store->config.read_only && touches_pending(writer->rank->touches);
 }
@@ -49,7 +49,7 @@ bool writer_touches_due(const struct writer *writer, uint64_t now_ns) {
 size_t writer_write_touches(struct writer *writer, struct index_txn *txn,
                             struct touch **ret_snapshot, int *ret_error) {
     uint64_t now = clock_monotonic_ns();
-    if (!writer->stop && !writer->touches_left &&
+    if (!writer->stopping && !writer->touches_left &&
         now - writer->touches_written_ns < TOUCH_COMMIT_NS)
         return 0;
     writer->touches_written_ns = now;

@@ -4,23 +4,14 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/cleanup.h"
-
-static char *read_text(const char *path) {
-    FILE *file = fopen(path, "r"); /* tests run at the top of the tree */
-    cr_assert(file, "%s cannot be opened", path);
-    char *text = calloc(1, 1 << 17);
-    size_t bytes = fread(text, 1, (1 << 17) - 1, file);
-    cr_assert(bytes > 0 && bytes < (1 << 17) - 1);
-    fclose(file);
-    return text;
-}
+#include "tests/support/files.h"
 
 Test(readme, names_every_option) {
-    AUTO_FREE char *text = read_text("README.md");
+    AUTO_FREE char *text = file_read("README.md", NULL);
+    cr_assert(text, "tests run at the top of the tree");
     size_t count;
     const struct option_entry *options = options_table(&count);
     for (size_t i = 0; i < count; i++) {
@@ -31,8 +22,8 @@ Test(readme, names_every_option) {
 }
 
 Test(readme, lists_the_order_rules_that_writer_h_numbers) {
-    AUTO_FREE char *text = read_text("README.md");
-    AUTO_FREE char *header = read_text("core/writer.h");
+    AUTO_FREE char *text = file_read("README.md", NULL);
+    AUTO_FREE char *header = file_read("core/writer.h", NULL);
     for (int rule = 1; rule <= 9; rule++) {
         char in_readme[32], in_header[32];
         snprintf(in_readme, sizeof in_readme, "\n- W%d ", rule);
