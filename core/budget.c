@@ -13,19 +13,22 @@
 
 /* taken: any thread */
 
-bool budget_take(struct budget *budget, uint64_t bytes) {
-    uint64_t taken = atomic_load(&budget->taken_bytes);
+bool budget_take(struct pool *pool) {
+    struct budget *budget = pool->budget;
+    uint64_t bytes = pool->slot_bytes, taken = atomic_load(&budget->taken_bytes);
     do {
         /* Above the limit after `size` shrank: nothing is given until enough is evicted. */
         if (taken > budget->limit_bytes || bytes > budget->limit_bytes - taken)
             return false;
     } while (!atomic_compare_exchange_weak(&budget->taken_bytes, &taken, taken + bytes));
+    atomic_fetch_add(&pool->taken_slots, 1);
     return true;
 }
 
-void budget_give(struct budget *budget, uint64_t bytes) {
-    uint64_t before = atomic_fetch_sub(&budget->taken_bytes, bytes);
-    CHECK(before >= bytes);
+void budget_give(struct pool *pool) {
+    uint64_t slots_before = atomic_fetch_sub(&pool->taken_slots, 1);
+    uint64_t bytes_before = atomic_fetch_sub(&pool->budget->taken_bytes, pool->slot_bytes);
+    CHECK(slots_before >= 1 && bytes_before >= pool->slot_bytes);
 }
 
 uint64_t budget_taken_bytes(const struct budget *budget) {
@@ -76,12 +79,10 @@ static struct pool *find_richest(struct budget *budget) {
     return richest;
 }
 
-static int note_unpunchable(struct budget *budget) {
-    if (atomic_exchange(&budget->can_punch, false))
-        log_notice("payload kind %s: the file system cannot punch holes: freed space cannot move "
-                   "between size classes",
-                   budget->kind_name);
-    return -ENOSPC;
+void budget_note_unpunchable(struct budget *budget) {
+    if (atomic_exchange(&budget->can_punch, false) && budget->kind == 0)
+        log_notice("the store's file system cannot punch holes: space that one size of pages has "
+                   "used cannot move to another size");
 }
 
 /* Gives the blocks of one free slot back to the file system. -ENOSPC: no slot can give any. */
@@ -97,7 +98,10 @@ static int punch_one(struct budget *budget) {
     r = slab_punch(slab, slot);
     if (r) {
         slot_pool_free(pool->slots, slot);
-        return r == -EOPNOTSUPP ? note_unpunchable(budget) : r;
+        if (r != -EOPNOTSUPP)
+            return r;
+        budget_note_unpunchable(budget);
+        return -ENOSPC;
     }
     slot_pool_free_bare(pool->slots, slot);
     drop_backed(budget, pool->slot_bytes);
@@ -166,7 +170,7 @@ void budget_free_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
     slot_pool_free(pool->slots, slot);
     if (pool->is_inline)
         drop_backed(budget, pool->slot_bytes);
-    budget_give(budget, pool->slot_bytes);
+    budget_give(pool);
 }
 
 void budget_return_bare_slot(struct budget *budget, struct pool *pool, uint32_t slot) {
@@ -231,6 +235,7 @@ int budget_rebuild_pool(struct budget *budget, struct pool *pool,
     if (r)
         return r;
     slot_pool_rebuild_from_allocated(pool->slots, occupied, count, slots_backed);
+    atomic_fetch_add(&pool->taken_slots, count);
     atomic_fetch_add(&budget->taken_bytes, count * pool->slot_bytes);
     add_backed(budget, (pool->is_inline ? count : slots_backed) * pool->slot_bytes);
     return 0;
@@ -261,6 +266,7 @@ void budget_verify(struct budget *budget) {
         uint64_t used = pool->slots_max - slot_pool_free_slots(pool->slots);
         uint64_t backed = pool->is_inline ? used : slot_pool_backed_slots(pool->slots);
         CHECK(pool->is_inline || backed == 0 || atomic_load(&pool->slab));
+        CHECK(used <= atomic_load(&pool->taken_slots));
         used_bytes += used * pool->slot_bytes;
         backed_bytes += backed * pool->slot_bytes;
     }

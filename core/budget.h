@@ -3,11 +3,12 @@
  * Disk space of one budget: a declared payload kind (one pool, fixed slots) or kind 0 (one byte
  * budget shared by inline blobs and size classes on a fixed grid, 8 KiB x 1.25^n rounded to 4 KiB,
  * up to max_file; the first 8 distinct sizes of >= 64 KiB get exact classes). A class for any size
- * up to max_file always exists.
+ * up to max_file always exists. An exact class that holds nothing gives its place to the next size.
  *
  * Two accounts, and the rule that keeps `size`:
  *   taken   atomic, any thread: slot bytes promised to published or being-published blobs, from
- *           budget_take (at FLUSH) until the slot is FREE again. taken <= limit always.
+ *           budget_take (at FLUSH) until the slot is FREE again. taken <= limit always. Each pool
+ *           counts its own share: a pool without any is empty.
  *   backed  write thread: bytes of slots whose disk blocks exist (plus inline blobs).
  *           backed <= limit always: before a class grows into a bare slot, free backed slots of
  *           other classes are punched.
@@ -35,13 +36,14 @@ struct pool {
     unsigned number; /* in the budget; gc's pool number; 0 is inline in kind 0's budget */
     uint8_t kind;
     bool is_inline;      /* no slab: payloads live in the index; slot_bytes = INLINE_COST_BYTES */
-    bool exact;          /* made for one payload size */
+    bool exact;          /* for one payload size; occupies one of the places while not empty */
     uint32_t slot_bytes; /* of each slot; unique among the slab pools of a kind */
     uint32_t slots_max;
     struct slot_pool *slots;
     struct budget *budget;
     /* atomic: set once by the write thread, before any record names the pool */
     struct slab *_Atomic slab;
+    _Atomic uint64_t taken_slots; /* any thread */
 };
 
 struct budget_options {
@@ -77,9 +79,9 @@ struct pool *budget_pool_by_slot_bytes(struct budget *budget, uint32_t slot_byte
 struct pool *budget_pool_at(struct budget *budget, unsigned number);
 uint64_t budget_payload_max(const struct budget *budget);
 
-/* Any thread, atomic. False: not that many bytes are left now (ask GC, wait). */
-bool budget_take(struct budget *budget, uint64_t bytes);
-void budget_give(struct budget *budget, uint64_t bytes);
+/* Any thread, atomic: the bytes of one slot. False: so many are not left now (ask GC, wait). */
+bool budget_take(struct pool *pool);
+void budget_give(struct pool *pool);
 uint64_t budget_taken_bytes(const struct budget *budget);
 uint64_t budget_limit_bytes(const struct budget *budget);
 uint64_t budget_backed_bytes(const struct budget *budget);
@@ -113,6 +115,12 @@ int budget_rebuild_pool(struct budget *budget, struct pool *pool,
 /* Cold start `clear`, per pool: all slots are free; those that the file has keep their blocks (the
  * bytes are void by the epoch), which reuse is glad of. */
 int budget_adopt_free_pool(struct budget *budget, struct pool *pool);
+/* Cold start, before the pool is rebuilt or adopted: removes the slab file of an exact class in
+ * which nothing lives, so that sizes of long ago do not pile up. -errno. */
+int budget_drop_slab(struct budget *budget, struct pool *pool);
+/* Cold start `clear`, before pools are adopted: as above for exact classes beyond the number of
+ * places, those with the shortest files. -errno. */
+int budget_drop_surplus_slabs(struct budget *budget);
 uint64_t budget_excess_bytes(const struct budget *budget); /* taken above the limit */
 /* Cold start, after the rebuilds and any eviction: punches free slots until backed <= limit.
  * -ENOSPC: there are not enough free slots, or they cannot be punched. */

@@ -37,7 +37,8 @@ struct budget {
     _Atomic bool can_punch;
 
     pthread_mutex_t lock; /* held to add a pool; reading needs none */
-    /* atomic: an element is set before the count that covers it, and never changes */
+    /* atomic: an element is set before the count that covers it, and never changes. Pools of exact
+     * classes that gave up their place stay: their size may come back */
     _Atomic unsigned pool_count, exact_count;
     struct pool *_Atomic pools[GC_POOLS_MAX];
     struct pool *_Atomic exact_pools[BUDGET_EXACT_POOLS_MAX];
@@ -49,6 +50,8 @@ uint32_t budget_slots_within_limit(const struct budget *budget, uint32_t slot_by
 int budget_make_pool(struct budget *budget, uint32_t slot_bytes, uint32_t slots_max,
                      struct pool **ret_pool);
 void budget_free_pool(struct pool *pool);
+/* Says once that space cannot move. */
+void budget_note_unpunchable(struct budget *budget);
 /* Under lock, or during open. */
 void budget_publish_pool(struct budget *budget, struct pool *pool);
 

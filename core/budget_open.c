@@ -134,6 +134,60 @@ static int open_found_files(struct budget *budget, const struct budget_options *
     }
 }
 
+int budget_drop_slab(struct budget *budget, struct pool *pool) {
+    CHECK(pool->exact && !budget->read_only);
+    CHECK(slot_pool_free_slots(pool->slots) == pool->slots_max);
+    CHECK(slot_pool_backed_slots(pool->slots) == 0);
+    struct slab *slab = atomic_load(&pool->slab);
+    if (!slab)
+        return 0;
+    char name[SLAB_NAME_BYTES_MAX];
+    slab_name_format(budget->kind_name, pool->slot_bytes, name);
+    if (unlinkat(budget->rank_directory_fd, name, 0) < 0 && errno != ENOENT)
+        return -errno;
+    atomic_store(&pool->slab, NULL);
+    slab_close(slab);
+    return 0;
+}
+
+/* The exact class with the shortest slab, and how many have one. */
+static int find_shortest(struct budget *budget, unsigned *ret_count, struct pool **ret_pool) {
+    struct pool *shortest = NULL;
+    uint64_t least = UINT64_MAX;
+    unsigned count = 0, exact = atomic_load(&budget->exact_count);
+    for (unsigned i = 0; i < exact; i++) {
+        struct pool *pool = atomic_load(&budget->exact_pools[i]);
+        const struct slab *slab = atomic_load(&pool->slab);
+        uint32_t slots;
+        int r = slab ? slab_slots_in_file(slab, &slots) : 0;
+        if (r)
+            return r;
+        if (!slab)
+            continue;
+        count++;
+        if ((uint64_t)slots * pool->slot_bytes < least) {
+            least = (uint64_t)slots * pool->slot_bytes;
+            shortest = pool;
+        }
+    }
+    *ret_count = count;
+    *ret_pool = shortest;
+    return 0;
+}
+
+int budget_drop_surplus_slabs(struct budget *budget) {
+    for (;;) {
+        unsigned count;
+        struct pool *pool;
+        int r = find_shortest(budget, &count, &pool);
+        if (r || count <= BUDGET_EXACT_CLASSES)
+            return r;
+        r = budget_drop_slab(budget, pool);
+        if (r)
+            return r;
+    }
+}
+
 /* A pool without a slab; a class or a declared kind gets one at first use. */
 static int add_empty_pool(struct budget *budget, uint32_t slot_bytes, uint32_t slots_max,
                           bool is_inline) {
@@ -216,6 +270,8 @@ int budget_open(const struct budget_options *options, struct budget **ret_budget
                               : options->limit_bytes;
     budget->can_punch = true;
     pthread_mutex_init(&budget->lock, NULL);
+    if (!options->read_only && !slab_can_punch(options->rank_directory_fd))
+        budget_note_unpunchable(budget);
     r = open_pools(budget, options);
     if (r) {
         budget_close(budget);

@@ -55,31 +55,69 @@ void budget_publish_pool(struct budget *budget, struct pool *pool) {
     atomic_store(&budget->exact_count, exact + 1);
 }
 
-/* The exact pool with the smallest slots of at least so many bytes, or NULL. */
+/* exact classes */
+
+static bool is_empty(const struct pool *pool) {
+    return atomic_load(&pool->taken_slots) == 0;
+}
+
 static struct pool *find_exact(struct budget *budget, uint32_t slot_bytes) {
-    struct pool *best = NULL;
     unsigned count = atomic_load(&budget->exact_count);
     for (unsigned i = 0; i < count; i++) {
         struct pool *pool = atomic_load(&budget->exact_pools[i]);
-        if (pool->slot_bytes >= slot_bytes && (!best || pool->slot_bytes < best->slot_bytes))
+        if (pool->slot_bytes == slot_bytes)
+            return pool;
+    }
+    return NULL;
+}
+
+/* The one with the smallest slots of more than so many bytes among those that are in use, or NULL.
+ * ret_places: how many are in use. Approximate while others publish: a ninth class does no harm. */
+static struct pool *find_larger_exact(struct budget *budget, uint32_t slot_bytes,
+                                      unsigned *ret_places) {
+    struct pool *best = NULL;
+    unsigned count = atomic_load(&budget->exact_count), places = 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct pool *pool = atomic_load(&budget->exact_pools[i]);
+        if (is_empty(pool))
+            continue;
+        places++;
+        if (pool->slot_bytes > slot_bytes && (!best || pool->slot_bytes < best->slot_bytes))
             best = pool;
     }
+    *ret_places = places;
     return best;
 }
 
-/* One of the first distinct sizes: a class of its own. Without memory for it the grid serves. */
+/* A class of its own for this size. NULL: no memory or no room in the table; the grid serves. */
 static struct pool *add_exact(struct budget *budget, uint32_t slot_bytes) {
     SCOPE_LOCK(&budget->lock);
     struct pool *pool = find_exact(budget, slot_bytes);
-    if (pool && pool->slot_bytes == slot_bytes)
+    if (pool)
         return pool;
-    if (atomic_load(&budget->exact_count) >= BUDGET_EXACT_CLASSES)
-        return NULL;
-    if (budget_make_pool(budget, slot_bytes, budget_slots_within_limit(budget, slot_bytes), &pool))
+    if (atomic_load(&budget->exact_count) >= BUDGET_EXACT_POOLS_MAX ||
+        budget_make_pool(budget, slot_bytes, budget_slots_within_limit(budget, slot_bytes), &pool))
         return NULL;
     pool->exact = true;
     budget_publish_pool(budget, pool);
     return pool;
+}
+
+/* For a size that is not on the grid. */
+static struct pool *choose_class(struct budget *budget, uint32_t slot_bytes, struct pool *grid) {
+    struct pool *exact = find_exact(budget, slot_bytes);
+    if (exact && !is_empty(exact))
+        return exact;
+    unsigned places;
+    struct pool *larger = find_larger_exact(budget, slot_bytes, &places);
+    if (slot_bytes >= slot_bytes_for_page(BUDGET_EXACT_BYTES_MIN) &&
+        places < BUDGET_EXACT_CLASSES) {
+        if (!exact)
+            exact = add_exact(budget, slot_bytes);
+        if (exact)
+            return exact;
+    }
+    return larger && larger->slot_bytes < grid->slot_bytes ? larger : grid;
 }
 
 struct pool *budget_pool_for(struct budget *budget, uint64_t payload_bytes) {
@@ -91,18 +129,7 @@ struct pool *budget_pool_for(struct budget *budget, uint64_t payload_bytes) {
         return atomic_load(&budget->pools[BUDGET_INLINE_NUMBER]);
     uint32_t slot_bytes = (uint32_t)slot_bytes_for_page(payload_bytes);
     struct pool *grid = budget->grid_pools[size_grid_class_for(&budget->grid, slot_bytes)];
-    if (grid->slot_bytes == slot_bytes)
-        return grid;
-    struct pool *exact = find_exact(budget, slot_bytes);
-    if (exact && exact->slot_bytes == slot_bytes)
-        return exact;
-    if (payload_bytes >= BUDGET_EXACT_BYTES_MIN &&
-        atomic_load(&budget->exact_count) < BUDGET_EXACT_CLASSES) {
-        struct pool *added = add_exact(budget, slot_bytes);
-        if (added)
-            return added;
-    }
-    return exact && exact->slot_bytes < grid->slot_bytes ? exact : grid;
+    return grid->slot_bytes == slot_bytes ? grid : choose_class(budget, slot_bytes, grid);
 }
 
 struct pool *budget_pool_by_slot_bytes(struct budget *budget, uint32_t slot_bytes) {

@@ -237,6 +237,8 @@ static int load_pool(struct header_walk *walk, struct pool *pool) {
     walk->pool = pool;
     walk->list = &list;
     int result = pool->is_inline ? walk_inline(walk->rank, pool, &list) : walk_pool(walk);
+    if (result == 0 && list.count == 0 && pool->exact && !walk->rank->store->config.read_only)
+        result = budget_drop_slab(pool->budget, pool);
     if (result == 0)
         result = rebuild_pool(walk->rank, pool, &list);
     free_found(&list);

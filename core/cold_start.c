@@ -211,6 +211,8 @@ static int start_empty(struct rank *rank) {
     struct pool *pool;
     for (unsigned kind = 0; kind < rank->budget_count; kind++) {
         struct budget *budget = rank->budgets[kind];
+        if (result == 0)
+            result = budget_drop_surplus_slabs(budget);
         for (unsigned i = 0; result == 0 && (pool = budget_pool_at(budget, i)); i++) {
             result = budget_adopt_free_pool(budget, pool);
             if (result == 0)

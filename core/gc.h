@@ -18,7 +18,7 @@
 
 #include "core/blob.h"
 
-enum { GC_POOLS_MAX = 96 };
+enum { GC_POOLS_MAX = 256 };
 
 struct gc;
 

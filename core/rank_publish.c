@@ -26,7 +26,7 @@ bool rank_try_reserve(struct reservation *reservation) {
     struct rank *rank = reservation->rank;
     if (!has_room(rank, reservation->payload_bytes))
         return false;
-    if (!budget_take(reservation->pool->budget, reservation->pool->slot_bytes))
+    if (!budget_take(reservation->pool))
         return false;
     atomic_fetch_add(&rank->pending_bytes, reservation->payload_bytes);
     return true;
@@ -64,7 +64,7 @@ int rank_reserve(struct rank *rank, uint8_t kind, uint64_t payload_bytes,
 void rank_unreserve(struct reservation *reservation) {
     struct rank *rank = reservation->rank;
     atomic_fetch_sub(&rank->pending_bytes, reservation->payload_bytes);
-    budget_give(reservation->pool->budget, reservation->pool->slot_bytes);
+    budget_give(reservation->pool);
     writer_wake(rank->writer);
 }
 

@@ -139,6 +139,21 @@ int slab_punch(struct slab *slab, uint32_t slot) {
     return errno == ENOSYS ? -EOPNOTSUPP : -errno;
 }
 
+bool slab_can_punch(int directory_fd) {
+    static const char name[] = ".punch.new";
+    int fd = openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        fd = openat(directory_fd, name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        unlinkat(directory_fd, name, 0);
+    }
+    if (fd < 0)
+        return true;
+    int result = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BLOCK_BYTES);
+    bool can = result == 0 || (errno != EOPNOTSUPP && errno != ENOSYS);
+    close(fd);
+    return can;
+}
+
 int slab_truncate(struct slab *slab, uint32_t slots) {
     CHECK(slots <= slab->slots_max);
     int64_t bytes = (int64_t)slots * slab->slot_bytes;

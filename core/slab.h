@@ -24,6 +24,10 @@ int slab_open(int directory_fd, const char *name, uint32_t slot_bytes, uint32_t 
               bool read_only, struct slab **ret_slab);
 void slab_close(struct slab *slab); /* NULL is fine */
 
+/* Whether the directory's file system can punch holes (slab_punch); tried on a file without a name.
+ * True as well when nothing can be tried. */
+bool slab_can_punch(int directory_fd);
+
 bool slab_is_direct(const struct slab *slab);
 uint32_t slab_slot_bytes(const struct slab *slab);
 /* Slots that the file reaches (its size / slot_bytes, rounded up, at most slots_max). */

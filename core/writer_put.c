@@ -29,7 +29,7 @@ void writer_withdraw(struct writer *writer, struct change *change, int error) {
     if (put->group)
         put->group->error = is_lack_of_space(error) ? -ENOSPC : -EIO;
     if (!put->has_slot)
-        budget_give(put->pool->budget, put->pool->slot_bytes);
+        budget_give(put->pool);
     atomic_fetch_sub(&rank->pending_bytes, put->record.payload_bytes);
     stats_add(&rank->stats, withdrawn, 1);
     log_limited(&rank->space_log, "rank %u: writing a blob of %u bytes: %s; it is a miss now",

@@ -82,7 +82,7 @@ static inline void fill_slot(const struct pool *pool, uint32_t slot) {
 
 static inline uint32_t take_slot(struct budget *budget, struct pool *pool) {
     uint32_t slot;
-    cr_assert(budget_take(budget, pool->slot_bytes));
+    cr_assert(budget_take(pool));
     cr_assert_eq(budget_allocate_slot(budget, pool, &slot), 0);
     return slot;
 }

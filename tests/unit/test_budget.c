@@ -49,36 +49,97 @@ Test(budget, every_size_up_to_max_file_has_a_class_that_wastes_at_most_a_fifth) 
     budget_close(budget);
 }
 
+/* The eight places, each with a blob. */
+static void use_all_places(struct budget *budget, uint64_t first_bytes, uint64_t step_bytes,
+                           struct pool *ret_pools[BUDGET_EXACT_CLASSES],
+                           uint32_t ret_slots[BUDGET_EXACT_CLASSES]) {
+    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++) {
+        uint64_t bytes = first_bytes + i * step_bytes;
+        ret_pools[i] = budget_pool_for(budget, bytes);
+        cr_assert(ret_pools[i]->exact);
+        cr_assert_eq(ret_pools[i]->slot_bytes, slot_bytes_for_page(bytes));
+        ret_slots[i] = take_slot(budget, ret_pools[i]);
+        cr_assert_eq(budget_pool_for(budget, bytes), ret_pools[i]);
+        cr_assert_eq(budget_pool_by_slot_bytes(budget, ret_pools[i]->slot_bytes), ret_pools[i]);
+    }
+}
+
 Test(budget, the_first_eight_large_sizes_get_exact_classes) {
     struct budget *budget = open_any(64 * MIB);
-    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++) {
-        uint64_t bytes = 2 * MIB + i * 3 * BLOCK_BYTES;
-        struct pool *pool = budget_pool_for(budget, bytes);
-        cr_assert(pool->exact);
-        cr_assert_eq(pool->slot_bytes, slot_bytes_for_page(bytes));
-        cr_assert_eq(budget_pool_for(budget, bytes), pool);
-        cr_assert_eq(budget_pool_by_slot_bytes(budget, pool->slot_bytes), pool);
-    }
+    struct pool *exact[BUDGET_EXACT_CLASSES];
+    uint32_t slots[BUDGET_EXACT_CLASSES];
+    use_all_places(budget, 2 * MIB, 3 * BLOCK_BYTES, exact, slots);
     cr_assert_not(budget_pool_for(budget, 1 * MIB)->exact);
+    budget_verify(budget);
+    budget_close(budget);
+}
+
+Test(budget, an_exact_class_that_is_empty_gives_its_place_away_and_gets_one_again) {
+    struct budget *budget = open_any(64 * MIB);
+    struct pool *exact[BUDGET_EXACT_CLASSES];
+    uint32_t slots[BUDGET_EXACT_CLASSES], slot;
+    use_all_places(budget, 2 * MIB, 3 * BLOCK_BYTES, exact, slots);
+    budget_free_slot(budget, exact[3], slots[3]);
+    struct pool *next = budget_pool_for(budget, MIB);
+    cr_assert(next->exact);
+    slot = take_slot(budget, next);
+    uint64_t bytes = exact[3]->slot_bytes - HEADER_BYTES;
+    cr_assert_neq(budget_pool_for(budget, bytes), exact[3], "its place is another's");
+    cr_assert_geq(budget_pool_for(budget, bytes)->slot_bytes, exact[3]->slot_bytes);
+    cr_assert_eq(budget_pool_by_slot_bytes(budget, exact[3]->slot_bytes), exact[3]);
+    budget_free_slot(budget, next, slot);
+    cr_assert_eq(budget_pool_for(budget, bytes), exact[3]);
+    budget_verify(budget);
+    budget_close(budget);
+}
+
+Test(budget, a_class_is_in_use_from_the_promise_of_its_first_slot) {
+    struct budget *budget = open_any(64 * MIB);
+    struct pool *exact[BUDGET_EXACT_CLASSES];
+    uint32_t slots[BUDGET_EXACT_CLASSES];
+    use_all_places(budget, 2 * MIB, 3 * BLOCK_BYTES, exact, slots);
+    budget_free_slot(budget, exact[0], slots[0]);
+    cr_assert(budget_take(exact[0]));
+    cr_assert_not(budget_pool_for(budget, MIB)->exact);
+    budget_give(exact[0]);
+    cr_assert(budget_pool_for(budget, MIB)->exact);
+    budget_close(budget);
+}
+
+Test(budget, a_thousand_sizes_that_come_and_go_always_find_a_class) {
+    struct budget *budget = open_any(64 * MIB);
+    unsigned exact = 0;
+    for (uint64_t i = 0; i < 1000; i++) {
+        uint64_t bytes = BUDGET_EXACT_BYTES_MIN + i * 2 * BLOCK_BYTES;
+        struct pool *pool = budget_pool_for(budget, bytes < MAX_FILE ? bytes : MAX_FILE);
+        exact += pool->exact;
+        budget_free_slot(budget, pool, take_slot(budget, pool));
+    }
+    cr_assert_gt(exact, 100, "%u of them had a class of their own", exact);
+    cr_assert_leq(budget_backed_bytes(budget), 64 * MIB);
+    budget_verify(budget);
     budget_close(budget);
 }
 
 Test(budget, a_small_size_or_one_of_the_grid_uses_up_no_exact_class) {
     struct budget *budget = open_any(64 * MIB);
     struct pool *grid = budget_pool_for(budget, 77824 - HEADER_BYTES);
+    struct pool *exact[BUDGET_EXACT_CLASSES];
+    uint32_t slots[BUDGET_EXACT_CLASSES];
     cr_assert_eq(grid->slot_bytes, 77824);
     cr_assert_not(grid->exact);
+    take_slot(budget, grid);
     cr_assert_not(budget_pool_for(budget, 50000)->exact);
-    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++)
-        cr_assert(budget_pool_for(budget, 2 * MIB + i * BLOCK_BYTES)->exact);
+    take_slot(budget, budget_pool_for(budget, 50000));
+    use_all_places(budget, 2 * MIB, BLOCK_BYTES, exact, slots);
     budget_close(budget);
 }
 
 Test(budget, a_size_just_below_an_exact_class_goes_there_once_exact_classes_are_used_up) {
     struct budget *budget = open_any(64 * MIB);
     struct pool *exact[BUDGET_EXACT_CLASSES];
-    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++)
-        exact[i] = budget_pool_for(budget, MIB + i * 128 * 1024);
+    uint32_t slots[BUDGET_EXACT_CLASSES];
+    use_all_places(budget, MIB, 128 * 1024, exact, slots);
     cr_assert_eq(budget_pool_for(budget, MIB - BLOCK_BYTES), exact[0]);
     /* the grid's 1388544 is tighter than the exact class of 1.375 MiB */
     cr_assert_eq(budget_pool_for(budget, 1388544 - HEADER_BYTES - BLOCK_BYTES)->slot_bytes,
@@ -104,14 +165,10 @@ static void *ask_for_pools(void *argument) {
 }
 
 static void check_pools_differ(struct budget *budget) {
-    unsigned exact = 0;
     struct pool *pool;
-    for (unsigned i = 0; (pool = budget_pool_at(budget, i)); i++) {
-        exact += pool->exact;
+    for (unsigned i = 0; (pool = budget_pool_at(budget, i)); i++)
         for (unsigned j = 1; j < i; j++)
             cr_assert_neq(pool->slot_bytes, budget_pool_at(budget, j)->slot_bytes);
-    }
-    cr_assert_eq(exact, BUDGET_EXACT_CLASSES);
 }
 
 Test(budget, threads_that_ask_at_once_make_each_exact_class_once) {
@@ -135,46 +192,48 @@ Test(budget, threads_that_ask_at_once_make_each_exact_class_once) {
 /* accounts */
 
 Test(budget, no_more_than_the_limit_can_be_taken) {
-    struct budget *budget = open_any(MIB);
-    cr_assert_eq(budget_limit_bytes(budget), MIB);
-    cr_assert(budget_take(budget, MIB - 8192));
-    cr_assert_not(budget_take(budget, 8193));
-    cr_assert_not(budget_take(budget, UINT64_MAX));
-    cr_assert(budget_take(budget, 8192));
-    cr_assert_not(budget_take(budget, 1));
-    budget_give(budget, 4096);
-    cr_assert(budget_take(budget, 4096));
-    cr_assert_eq(budget_taken_bytes(budget), MIB);
+    struct budget *budget = open_any(MIB + 8191);
+    struct pool *small = budget_pool_for(budget, 5000);
+    struct pool *large = budget_pool_for(budget, MIB - BLOCK_BYTES);
+    cr_assert_eq(budget_limit_bytes(budget), MIB + 8191);
+    cr_assert(budget_take(large));
+    cr_assert_not(budget_take(large));
+    while (budget_taken_bytes(budget) + small->slot_bytes <= MIB + 8191)
+        cr_assert(budget_take(small));
+    cr_assert_not(budget_take(small));
+    budget_give(large);
+    cr_assert(budget_take(large));
+    cr_assert_eq(budget_taken_bytes(budget),
+                 large->slot_bytes + atomic_load(&small->taken_slots) * small->slot_bytes);
     cr_assert_eq(budget_excess_bytes(budget), 0);
     budget_close(budget);
 }
 
 Test(budget, giving_more_than_was_taken_aborts, .signal = SIGABRT) {
     struct budget *budget = open_any(MIB);
-    cr_assert(budget_take(budget, 100));
+    cr_assert(budget_take(budget_pool_for(budget, 5000)));
     remove_directory();
-    budget_give(budget, 101);
+    budget_give(budget_pool_for(budget, 10000));
 }
 
 static void *take_and_give(void *argument) {
     struct budget *budget = argument;
-    uint64_t held = 0;
+    struct pool *pool = budget_pool_for(budget, 5000);
+    unsigned held = 0;
     for (int i = 0; i < 100000; i++) {
-        if (budget_take(budget, 3000))
-            held += 3000;
+        held += budget_take(pool);
         if (budget_taken_bytes(budget) > budget_limit_bytes(budget))
             return (void *)"above the limit";
-        if (held && i % 3 == 0) {
-            budget_give(budget, held);
-            held = 0;
-        }
+        for (; held && i % 3 == 0; held--)
+            budget_give(pool);
     }
-    budget_give(budget, held);
+    for (; held; held--)
+        budget_give(pool);
     return NULL;
 }
 
 Test(budget, threads_that_take_at_once_stay_within_the_limit) {
-    struct budget *budget = open_any(10000);
+    struct budget *budget = open_any(3 * 8192 + 100);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, take_and_give, budget);
@@ -235,7 +294,7 @@ Test(budget, space_freed_in_one_class_moves_to_another) {
         slots[i] = take_slot(budget, small);
         fill_slot(small, slots[i]);
     }
-    cr_assert_not(budget_take(budget, large->slot_bytes));
+    cr_assert_not(budget_take(large));
     for (unsigned i = 0; i < MIB / 8192; i++)
         budget_free_slot(budget, small, slots[i]);
     fill_slot(large, take_slot(budget, large));
@@ -284,7 +343,7 @@ Test(budget, a_quarantined_slot_stays_taken_and_is_never_given_again) {
     cr_assert_eq(budget_taken_bytes(budget), 8192);
     for (int i = 0; i < 3; i++)
         cr_assert_neq(take_slot(budget, pool), bad);
-    cr_assert_not(budget_take(budget, 8192));
+    cr_assert_not(budget_take(pool));
     budget_verify(budget);
     budget_close(budget);
 }
@@ -320,12 +379,12 @@ Test(budget, without_holes_space_does_not_move_and_the_limit_holds) {
         slots[i] = take_slot(budget, small);
     for (int i = 0; i < 4; i++)
         budget_free_slot(budget, small, slots[i]);
-    cr_assert(budget_take(budget, large->slot_bytes));
+    cr_assert(budget_take(large));
     cr_assert_eq(budget_allocate_slot(budget, large, &slot), -ENOSPC);
     cr_assert_not(budget_can_punch(budget));
     cr_assert_eq(budget_backed_bytes(budget), 4 * 8192);
     budget_verify(budget);
-    budget_give(budget, large->slot_bytes);
+    budget_give(large);
     take_slot(budget, small);
     cr_assert_eq(budget_backed_bytes(budget), 4 * 8192);
     budget_close(budget);
@@ -374,7 +433,7 @@ Test(budget, at_random_the_limit_holds_on_the_disk_too) {
     size_t count = 0;
     for (int step = 0; step < 2500; step++) {
         struct pool *pool = budget_pool_for(budget, random_payload());
-        if (count < HELD_MAX && budget_take(budget, pool->slot_bytes)) {
+        if (count < HELD_MAX && budget_take(pool)) {
             held[count].pool = pool;
             cr_assert_eq(budget_allocate_slot(budget, pool, &held[count].slot), 0,
                          "what was taken can be had");

@@ -33,7 +33,7 @@ Test(budget_open, a_declared_kind_has_one_pool_of_fixed_slots) {
     cr_assert_null(budget_pool_by_slot_bytes(budget, 0), "nothing is inline");
     for (int i = 0; i < 3; i++)
         take_slot(budget, pool);
-    cr_assert_not(budget_take(budget, pool->slot_bytes));
+    cr_assert_not(budget_take(pool));
     cr_assert_geq(file_bytes("kv-102400.slab"), 0);
     budget_verify(budget);
     budget_close(budget);
@@ -71,11 +71,53 @@ Test(budget_open, exact_classes_come_back_as_such) {
     uint32_t slot_bytes = (uint32_t)slot_bytes_for_page(3 * MIB + 5);
     struct pool *pool = budget_pool_by_slot_bytes(budget, slot_bytes);
     cr_assert(pool && pool->exact && atomic_load(&pool->slab));
+    struct slot_occupied one = {.slot = 0, .sequence = 1};
+    fill_slot(pool, 0);
+    cr_assert_eq(budget_rebuild_pool(budget, pool, &one, 1), 0);
     cr_assert_eq(budget_pool_for(budget, 3 * MIB + 5), pool);
     unsigned added = 0;
-    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++)
-        added += budget_pool_for(budget, 2 * MIB + i * BLOCK_BYTES)->exact;
+    for (unsigned i = 0; i < BUDGET_EXACT_CLASSES; i++) {
+        struct pool *next = budget_pool_for(budget, 2 * MIB + i * BLOCK_BYTES);
+        added += next->exact;
+        take_slot(budget, next);
+    }
     cr_assert_eq(added, BUDGET_EXACT_CLASSES - 1, "it counts among the eight");
+    budget_close(budget);
+}
+
+Test(budget_open, the_slab_of_an_empty_exact_class_can_be_dropped) {
+    make_file("any-106496.slab", 106496 * 3);
+    struct budget *budget = open_any(64 * MIB);
+    struct pool *pool = budget_pool_by_slot_bytes(budget, 106496);
+    cr_assert(pool && pool->exact);
+    cr_assert_eq(budget_drop_slab(budget, pool), 0);
+    cr_assert_eq(file_bytes("any-106496.slab"), -1);
+    cr_assert_eq(budget_rebuild_pool(budget, pool, NULL, 0), 0);
+    budget_verify(budget);
+    cr_assert_eq(budget_pool_for(budget, 106496 - HEADER_BYTES), pool);
+    take_slot(budget, pool);
+    cr_assert_geq(file_bytes("any-106496.slab"), 0, "made again at its first use");
+    budget_verify(budget);
+    budget_close(budget);
+}
+
+Test(budget_open, of_many_exact_slabs_the_shortest_are_surplus) {
+    char name[64];
+    for (unsigned i = 0; i < 16; i++) {
+        snprintf(name, sizeof(name), "any-%u.slab", 2 * MIB + (i + 1) * BLOCK_BYTES);
+        make_file(name, (off_t)(2 * MIB + (i + 1) * BLOCK_BYTES) * (i % 2 ? 4 : 1));
+    }
+    make_file("any-8192.slab", 8192); /* of the grid: stays */
+    struct budget *budget = open_any(64 * MIB);
+    cr_assert_eq(budget_drop_surplus_slabs(budget), 0);
+    unsigned left = 0;
+    for (unsigned i = 0; i < 16; i++) {
+        snprintf(name, sizeof(name), "any-%u.slab", 2 * MIB + (i + 1) * BLOCK_BYTES);
+        left += file_bytes(name) >= 0;
+        cr_expect(i % 2 || file_bytes(name) == -1, "%s is short", name);
+    }
+    cr_assert_eq(left, BUDGET_EXACT_CLASSES);
+    cr_assert_eq(file_bytes("any-8192.slab"), 8192);
     budget_close(budget);
 }
 
@@ -196,7 +238,7 @@ Test(budget_open, a_smaller_size_says_how_much_is_to_be_evicted_and_then_fits) {
     cr_assert_geq(pool->slots_max, 100, "all that the file has can be found");
     cr_assert_eq(budget_rebuild_pool(budget, pool, occupied, 100), 0);
     cr_assert_eq(budget_excess_bytes(budget), 70 * 8192);
-    cr_assert_not(budget_take(budget, 1));
+    cr_assert_not(budget_take(pool));
     cr_assert_eq(budget_fit_to_limit(budget), -ENOSPC, "nothing is free yet");
     for (uint32_t slot = 0; slot < 70; slot++) {
         slot_pool_retire(pool->slots, slot);
