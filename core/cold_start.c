@@ -23,6 +23,7 @@
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/rank_open.h"
+#include "core/tag.h"
 
 enum { DELETES_PER_TXN = 8192 };
 
@@ -228,6 +229,41 @@ static int start_empty(struct rank *rank) {
     return result;
 }
 
+/* the tag */
+
+static const char *tag_in_words(const char *tag) {
+    return tag[0] ? tag : "(none)";
+}
+
+/* Says in empty_because why the rank must not load what it holds, or leaves it alone. -errno. */
+static int check_tag(struct rank *rank) {
+    const struct config *config = &rank->store->config;
+    struct cold_start_report *report = &rank->cold_start;
+    char found[TAG_BYTES_MAX + 1];
+    int result = tag_read(rank->directory_fd, found);
+    if (result < 0 && result != -EBADMSG)
+        return result;
+    if (result == 0 && strcmp(found, config->tag) == 0)
+        return 0;
+    if (result == -EBADMSG)
+        strcpy(found, "(unreadable)");
+    if (!report->empty_because[0])
+        snprintf(report->empty_because, sizeof(report->empty_because),
+                 "its pages have the tag %.50s, and this mount has %.50s", tag_in_words(found),
+                 tag_in_words(config->tag));
+    return 0;
+}
+
+/* Of an empty rank only: what it held under another tag is gone for good before (W5). */
+static int keep_tag(struct rank *rank) {
+    char found[TAG_BYTES_MAX + 1];
+    const struct config *config = &rank->store->config;
+    if (config->read_only ||
+        (tag_read(rank->directory_fd, found) == 0 && strcmp(found, config->tag) == 0))
+        return 0;
+    return tag_write(rank->directory_fd, config->tag);
+}
+
 /* which one */
 
 static int load_or_start_empty(struct rank *rank) {
@@ -237,6 +273,9 @@ static int load_or_start_empty(struct rank *rank) {
     if (!existed && faccessat(rank->directory_fd, "epoch", F_OK, 0) == 0 &&
         !report->empty_because[0])
         snprintf(report->empty_because, sizeof(report->empty_because), "its epoch file is damaged");
+    int result = existed ? check_tag(rank) : 0;
+    if (result < 0)
+        return result;
     if (report->empty_because[0] || !existed) {
         if (rank->store->config.read_only)
             return -EUCLEAN;
@@ -271,9 +310,15 @@ int cold_start_run(struct rank *rank) {
     thread_role = THREAD_WRITER;
     int result = rank->store->config.cold_start == COLD_START_LOAD ? load_or_start_empty(rank)
                                                                    : start_empty(rank);
+    if (result == 0)
+        result = keep_tag(rank);
     thread_role = role;
     rank->cold_start.nanoseconds = clock_monotonic_ns() - begin;
-    if (result < 0)
+    const char *reason = rank->cold_start.empty_because;
+    if (result < 0 && reason[0])
+        log_error("rank %u: cold start load: %s; a read-only mount cannot empty it", rank->number,
+                  reason);
+    else if (result < 0)
         log_error("rank %u: cold start: %s", rank->number, strerror(-result));
     else
         report_start(rank);

@@ -11,6 +11,10 @@
 
 enum cold_start { COLD_START_CLEAR, COLD_START_LOAD };
 
+enum { TAG_BYTES_MAX = 255 };
+/* How long a change may wait for its commit when nothing else asks for one. */
+#define CONFIG_COMMIT_NS_DEFAULT UINT64_C(100000000)
+
 struct config_kind {
     char name[32]; /* [a-z][a-z0-9_]*, not "any" */
     uint32_t payload_bytes;
@@ -25,11 +29,13 @@ struct config {
     struct config_kind kinds[PAYLOAD_KINDS_MAX - 1]; /* kind i + 1 */
     unsigned kind_count;
     enum cold_start cold_start;
-    double gc_start, gc_stop; /* shares of a budget */
-    bool sync;                /* close waits for durable */
-    bool read_only;           /* implies COLD_START_LOAD */
-    uint64_t memory_bytes;    /* payload memory of the process; never 0 here */
-    uint64_t max_file_bytes;  /* never 0 here */
+    double gc_start, gc_stop;    /* shares of a budget */
+    char tag[TAG_BYTES_MAX + 1]; /* model, layout or weights version of the pages; "": none */
+    uint64_t commit_ns;          /* never 0 here */
+    bool sync;                   /* close waits for durable */
+    bool read_only;              /* implies COLD_START_LOAD */
+    uint64_t memory_bytes;       /* payload memory of the process; never 0 here */
+    uint64_t max_file_bytes;     /* never 0 here */
     bool max_file_given, memory_given;
     enum slab_engine engine;
 };

@@ -7,7 +7,6 @@
 #include "core/rank.h"
 #include "core/writer.h"
 
-/* The class with the most slots in use: what statfs counts free files in. */
 static uint64_t commonest_slot_bytes(struct rank *rank) {
     uint64_t slot_bytes = INLINE_COST_BYTES, most = 0;
     struct pool *pool;
@@ -37,7 +36,10 @@ void rank_get_usage(struct rank *rank, struct rank_usage *ret_usage) {
     }
     uint64_t free_bytes =
         usage.size_bytes > usage.taken_bytes ? usage.size_bytes - usage.taken_bytes : 0;
-    usage.free_slots = free_bytes / commonest_slot_bytes(rank);
+    usage.common_slot_bytes = commonest_slot_bytes(rank);
+    usage.free_slots = free_bytes / usage.common_slot_bytes;
+    uint64_t held_bytes = usage.pending_bytes + version_table_pinned_bytes(rank->versions);
+    usage.evictable_bytes = usage.taken_bytes > held_bytes ? usage.taken_bytes - held_bytes : 0;
     *ret_usage = usage;
 }
 

@@ -15,7 +15,7 @@ struct gauge {
     uint64_t value;
 };
 
-enum { GAUGES = 17 };
+enum { GAUGES = 18 };
 
 static void fill_gauges(struct rank *rank, struct gauge ret_gauges[GAUGES]) {
     struct rank_usage usage;
@@ -25,6 +25,7 @@ static void fill_gauges(struct rank *rank, struct gauge ret_gauges[GAUGES]) {
         {"size_bytes", "the rank's bound on disk", usage.size_bytes},
         {"used_bytes", "bytes of slots promised to blobs", usage.taken_bytes},
         {"backed_bytes", "bytes that slabs and inline blobs occupy", usage.backed_bytes},
+        {"evictable_bytes", "bytes of slots that GC could free now", usage.evictable_bytes},
         {"live_blobs", "blobs that can be read", usage.live_slots},
         {"free_slots", "slots of the commonest size that are free", usage.free_slots},
         {"pending_bytes", "published, not yet durable", usage.pending_bytes},
@@ -116,9 +117,10 @@ void store_print_config(struct store *store, FILE *out) {
                 config->kinds[i].payload_bytes,
                 budget_limit_bytes(store->ranks[0].budgets[i + 1]) /
                     slot_bytes_for_page(config->kinds[i].payload_bytes));
-    fprintf(out, "cold_start=%s\ngc_start=%.4g\ngc_stop=%.4g\nsync=%d\nro=%d\n",
-            config->cold_start == COLD_START_LOAD ? "load" : "clear", config->gc_start,
-            config->gc_stop, config->sync, config->read_only);
+    fprintf(out, "cold_start=%s\ntag=%s\ngc_start=%.4g\ngc_stop=%.4g\ncommit=%.9g\n",
+            config->cold_start == COLD_START_LOAD ? "load" : "clear", config->tag, config->gc_start,
+            config->gc_stop, (double)config->commit_ns / 1e9);
+    fprintf(out, "sync=%d\nro=%d\n", config->sync, config->read_only);
     fprintf(out, "memory=%" PRIu64 "\nmax_file=%" PRIu64 "\nengine=%s\n", config->memory_bytes,
             config->max_file_bytes, engines[config->engine]);
 }

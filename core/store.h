@@ -218,12 +218,14 @@ int rank_commit(struct rank *rank, struct waiter *waiter);
 int rank_clear(struct rank *rank, struct waiter *waiter);
 
 struct rank_usage {
-    uint64_t size_bytes;    /* the rank's bound */
-    uint64_t taken_bytes;   /* promised to blobs */
-    uint64_t backed_bytes;  /* disk blocks of slabs, and inline cost */
-    uint64_t live_slots;    /* blobs, inline ones included */
-    uint64_t free_slots;    /* of the commonest class, by remaining bytes: for statfs f_ffree */
-    uint64_t pending_bytes; /* published, not durable yet */
+    uint64_t size_bytes;        /* the rank's bound */
+    uint64_t taken_bytes;       /* promised to blobs */
+    uint64_t evictable_bytes;   /* of those: durable and in nobody's use; approximate */
+    uint64_t backed_bytes;      /* disk blocks of slabs, and inline cost */
+    uint64_t live_slots;        /* blobs, inline ones included */
+    uint64_t common_slot_bytes; /* the class with the most blobs: what statfs counts files in */
+    uint64_t free_slots;        /* of that class, by remaining bytes */
+    uint64_t pending_bytes;     /* published, not durable yet */
     uint64_t directories;
 };
 void rank_get_usage(struct rank *rank, struct rank_usage *ret_usage);

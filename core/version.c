@@ -149,6 +149,26 @@ int version_create_staged(struct version_table *table, const struct blob_key *ke
     return 0;
 }
 
+/* pins */
+
+static bool pin_slot(struct version_table *table, struct pool *pool, uint32_t slot,
+                     uint64_t sequence) {
+    if (!slot_pool_pin(pool->slots, slot, sequence))
+        return false;
+    atomic_fetch_add(&table->pinned_bytes, pool->slot_bytes);
+    return true;
+}
+
+static void unpin_slot(struct version *version, struct version_rest *rest) {
+    struct pool *pool = version->pool;
+    uint64_t before = atomic_fetch_sub(&version->table->pinned_bytes, pool->slot_bytes);
+    CHECK(before >= pool->slot_bytes);
+    if (!slot_pool_unpin(pool->slots, version->slot))
+        return;
+    rest->pool = pool;
+    rest->slot = version->slot;
+}
+
 /* acquiring */
 
 /* Under the mutex: one more reference to a version of the table. */
@@ -160,7 +180,7 @@ static int reference_found(struct version *version, const struct blob_key *key,
     if (version->place == PLACE_WITHDRAWN)
         return -ESTALE;
     if (version->refs == 0 &&
-        !slot_pool_pin(version->pool->slots, version->slot, version->sequence)) {
+        !pin_slot(version->table, version->pool, version->slot, version->sequence)) {
         version_remove(version, rest);
         return -ESTALE;
     }
@@ -185,7 +205,7 @@ static int make_pinned(struct version_table *table, const struct blob_key *key,
         make_version(table, key, record, pool->is_inline ? record->payload_bytes : 0);
     if (!version)
         return -ENOMEM;
-    if (!slot_pool_pin(pool->slots, record->slot, record->sequence)) {
+    if (!pin_slot(table, pool, record->slot, record->sequence)) {
         free(version);
         return -ESTALE;
     }
@@ -205,10 +225,7 @@ static bool resident_verifies(const struct version *version) {
 
 /* Ends a version that never came into the table. */
 static void discard_pinned(struct version *version, struct version_rest *rest) {
-    if (slot_pool_unpin(version->pool->slots, version->slot)) {
-        rest->pool = version->pool;
-        rest->slot = version->slot;
-    }
+    unpin_slot(version, rest);
     rest->version = version;
 }
 
@@ -274,10 +291,8 @@ struct version *version_ref(struct version *version) {
 /* Under the mutex. */
 static void release_last(struct version *version, struct version_rest *rest) {
     CHECK(version->holds == 0);
-    if (version->place == PLACE_SETTLED && slot_pool_unpin(version->pool->slots, version->slot)) {
-        rest->pool = version->pool;
-        rest->slot = version->slot;
-    }
+    if (version->place == PLACE_SETTLED)
+        unpin_slot(version, rest);
     if (version->bytes == BYTES_CACHED && !version->forgotten)
         version_cache_relink(version);
     else
@@ -308,7 +323,7 @@ void version_settle(struct version *version, struct pool *pool, uint32_t slot) {
     {
         SCOPE_LOCK(&table->mutex);
         CHECK(version->place == PLACE_STAGED && version->refs > 0);
-        CHECK(slot_pool_pin(pool->slots, slot, version->sequence));
+        CHECK(pin_slot(table, pool, slot, version->sequence));
         version->place = PLACE_SETTLED;
         version->pool = pool;
         version->slot = slot;
@@ -378,4 +393,8 @@ uint32_t version_payload_bytes(const struct version *version) {
 
 uint64_t version_payload_checksum(const struct version *version) {
     return version->payload_checksum;
+}
+
+uint64_t version_table_pinned_bytes(const struct version_table *table) {
+    return atomic_load(&table->pinned_bytes);
 }

@@ -118,5 +118,6 @@ struct buffer *version_staged_buffer(struct version *version);
 void version_table_drop_cache(struct version_table *table);
 uint64_t version_table_count(const struct version_table *table);
 uint64_t version_table_cached_bytes(const struct version_table *table);
+uint64_t version_table_pinned_bytes(const struct version_table *table); /* of slots in use */
 
 #endif

@@ -96,6 +96,7 @@ struct version_table {
     struct loader *loader;
     struct version_table *next_peer; /* under the peers' mutex */
     _Atomic bool memory_wanted;      /* a load waits for memory */
+    _Atomic uint64_t pinned_bytes;   /* sum of slot_bytes over our pins */
 
     pthread_mutex_t mutex;
     /* under the mutex */

@@ -181,8 +181,9 @@ static uint64_t wait_ns(const struct writer *writer, uint64_t now_ns) {
     uint64_t until = now_ns + UINT64_C(1000000000);
     if (writer->retry_at_ns > now_ns)
         return writer->retry_at_ns - now_ns;
-    if (writer->open->opened_ns && writer->open->opened_ns + GROUP_AGE_NS < until)
-        until = writer->open->opened_ns + GROUP_AGE_NS;
+    uint64_t commit_ns = writer->rank->store->config.commit_ns;
+    if (writer->open->opened_ns && writer->open->opened_ns + commit_ns < until)
+        until = writer->open->opened_ns + commit_ns;
     if (writer->space_waiters || writer->queue.first || writer->gc_stalled)
         until = now_ns + BUSY_WAIT_NS < until ? now_ns + BUSY_WAIT_NS : until;
     for (unsigned kind = 0; kind < writer->rank->budget_count; kind++)

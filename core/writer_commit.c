@@ -44,7 +44,7 @@ bool writer_commit_due(const struct writer *writer, uint64_t now_ns) {
     return writer->commit_waiters || writer->clear_waiters || writer->space_waiters ||
            writer->queue.first || writer->stopping || writer->check_wanted ||
            writer->open->changes.count >= GROUP_CHANGES_MAX ||
-           now_ns >= writer->open->opened_ns + GROUP_AGE_NS ||
+           now_ns >= writer->open->opened_ns + writer->rank->store->config.commit_ns ||
            atomic_load(&writer->rank->pending_bytes) >= COMMIT_PENDING_BYTES;
 }
 

@@ -15,7 +15,6 @@
 
 enum {
     GROUP_CHANGES_MAX = 256,
-    GROUP_AGE_NS = 100 * 1000 * 1000,     /* a change is durable after about this time */
     COMMIT_PENDING_BYTES = 64 << 20,      /* or when so much waits in memory */
     TOUCH_COMMIT_NS = 1000 * 1000 * 1000, /* touches ride with a commit at most this often */
     TOUCHES_PER_TXN = 2048,               /* each may change a page of its own */

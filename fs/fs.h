@@ -26,6 +26,7 @@ struct fs_options {
     bool uid_given, gid_given; /* then also the owner of everything else, and chown is EPERM */
     uint32_t umask_bits;       /* taken from all modes */
     bool allow_other;
+    bool df_reclaimable; /* statfs counts what can be evicted as free */
 };
 
 int fs_create(const struct fs_options *options, struct fs **ret_fs); /* -ENOMEM */

@@ -203,6 +203,7 @@ static int open_store(struct daemon *daemon) {
         .gid_given = options->gid_given,
         .umask_bits = options->umask,
         .allow_other = options->allow_other,
+        .df_reclaimable = options->df_reclaimable,
     };
     int error = notifier_create(&daemon->notifier);
     if (!error)

@@ -204,15 +204,21 @@ void ops_getattr(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *inf
 
 /* STATFS */
 
-static void add_usage(struct rank *rank, struct statvfs *total) {
+/* Clients with cleaners of their own delete by the share in use; to them a store that is full by
+ * design has to look empty (df=reclaimable). */
+static void add_usage(const struct fs *fs, struct rank *rank, struct statvfs *total) {
     struct rank_usage usage;
     rank_get_usage(rank, &usage);
-    uint64_t free_bytes =
-        usage.size_bytes > usage.taken_bytes ? usage.size_bytes - usage.taken_bytes : 0;
+    uint64_t used_bytes = usage.taken_bytes;
+    if (fs->options.df_reclaimable)
+        used_bytes -= usage.evictable_bytes;
+    uint64_t free_bytes = usage.size_bytes > used_bytes ? usage.size_bytes - used_bytes : 0;
+    uint64_t files = usage.live_slots + usage.directories + usage.free_slots;
+    uint64_t free_files = free_bytes / usage.common_slot_bytes;
     total->f_blocks += usage.size_bytes / BLOCK_BYTES;
     total->f_bfree += free_bytes / BLOCK_BYTES;
-    total->f_files += usage.live_slots + usage.directories + usage.free_slots;
-    total->f_ffree += usage.free_slots;
+    total->f_files += files;
+    total->f_ffree += free_files < files ? free_files : files;
 }
 
 void ops_statfs(fuse_req_t request, fuse_ino_t node) {
@@ -231,7 +237,7 @@ void ops_statfs(fuse_req_t request, fuse_ino_t node) {
     for (unsigned n = fs->config->rank_first; n <= fs->config->rank_last; n++) {
         struct rank *rank = store_rank(fs->store, (uint16_t)n);
         if (!only || rank == only)
-            add_usage(rank, &total);
+            add_usage(fs, rank, &total);
     }
     total.f_bavail = total.f_bfree;
     total.f_favail = total.f_ffree;

@@ -13,6 +13,8 @@
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
 #define TIB (1ull << 40)
+#define COMMIT_NS_LEAST UINT64_C(1000000)
+#define COMMIT_NS_MOST UINT64_C(300000000000)
 #define SIZE_WORDS ", decimal with K, M, G or T (powers of 1024)"
 
 static const char not_a_size[] = "not a size";
@@ -125,6 +127,39 @@ static const char *parse_gc_stop(struct options *options, const char *value) {
     return option_value_share(value, &options->config.gc_stop) ? NULL : "not such a share";
 }
 
+static const char *parse_tag(struct options *options, const char *value) {
+    size_t bytes = strlen(value);
+    if (bytes == 0)
+        return "empty";
+    if (bytes > TAG_BYTES_MAX)
+        return "too long";
+    for (const char *c = value; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return "it has a control character";
+    }
+    memcpy(options->config.tag, value, bytes + 1);
+    return NULL;
+}
+
+static const char *parse_commit(struct options *options, const char *value) {
+    uint64_t ns;
+    if (!option_value_seconds(value, &ns))
+        return "not a time in seconds";
+    if (ns < COMMIT_NS_LEAST || ns > COMMIT_NS_MOST)
+        return out_of_range;
+    options->config.commit_ns = ns;
+    return NULL;
+}
+
+static const char *parse_df(struct options *options, const char *value) {
+    static const char *const choices[] = {"used", "reclaimable", NULL};
+    unsigned choice;
+    if (!option_value_choice(value, choices, &choice))
+        return "unknown way to count";
+    options->df_reclaimable = choice == 1;
+    return NULL;
+}
+
 static const char *parse_sync(struct options *options, const char *value) {
     (void)value;
     options->config.sync = true;
@@ -217,12 +252,16 @@ static const struct option_entry table[] = {
      "declares a payload kind with slots of its own; may be repeated", parse_payload},
     {"cold_start", "clear|load", "clear", "clear, load",
      "what to do with what the disk already holds", parse_cold_start},
+    {"tag", "STRING", "none", "1 to 255 bytes without control characters and commas",
+     "model, layout or weights version; load under another tag starts empty", parse_tag},
     {"gc_start", "SHARE", "0.90", "above 0 and below 1, such as 0.90",
      "GC starts when a budget is fuller than this", parse_gc_start},
     {"gc_stop", "SHARE", "0.85", "above 0 and below gc_start, such as 0.85",
      "and stops when it is down to this", parse_gc_stop},
     {"sync", NULL, NULL, NULL,
      "close returns only when the file is durable", parse_sync},
+    {"commit", "SECONDS", "0.1", "0.001 to 300, such as 0.5",
+     "a closed file is durable after about this time", parse_commit},
     {"memory", "BYTES", "1/16 of RAM, at least 512M, at most 4G", "2M to 16T" SIZE_WORDS,
      "memory for payloads being written and read", parse_memory},
     {"threads", "N", "twice the cores, at least 4, at most 16", "1 to 64",
@@ -231,6 +270,8 @@ static const struct option_entry table[] = {
      "how the disk is read and written", parse_engine},
     {"max_file", "BYTES", "256M, at most size/4 and memory/2", "4K to 2G" SIZE_WORDS,
      "largest file; longer writes fail with EFBIG", parse_max_file},
+    {"df", "used|reclaimable", "used", "used, reclaimable",
+     "reclaimable: statfs counts what GC can evict as free", parse_df},
     {"uid", "N", "who makes a file owns it", "0 to 4294967294",
      "owner of everything; chown is EPERM then", parse_uid},
     {"gid", "N", "that of who makes a file", "0 to 4294967294",

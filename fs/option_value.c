@@ -74,6 +74,24 @@ bool option_value_share(const char *text, double *ret_share) {
     return true;
 }
 
+bool option_value_seconds(const char *text, uint64_t *ret_ns) {
+    const uint64_t second_ns = 1000000000;
+    uint64_t seconds, ns, fraction_ns = 0;
+    if (!take_digits(&text, 10, &seconds) || __builtin_mul_overflow(seconds, second_ns, &ns))
+        return false;
+    if (*text == '.') {
+        const char *digits = ++text;
+        if (!take_digits(&text, 10, &fraction_ns) || text - digits > 9)
+            return false;
+        for (ptrdiff_t count = text - digits; count < 9; count++)
+            fraction_ns *= 10;
+    }
+    if (*text != '\0' || __builtin_add_overflow(ns, fraction_ns, &ns))
+        return false;
+    *ret_ns = ns;
+    return true;
+}
+
 bool option_value_ranks(const char *text, uint16_t *ret_first, uint16_t *ret_last) {
     uint64_t first, last;
     if (!take_digits(&text, 10, &first))

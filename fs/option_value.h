@@ -18,6 +18,8 @@ bool option_value_size(const char *text, uint64_t *ret_bytes);
 bool option_value_umask(const char *text, uint32_t *ret_umask);
 /* A decimal fraction strictly between 0 and 1, such as 0.85. */
 bool option_value_share(const char *text, double *ret_share);
+/* Seconds, decimal, perhaps with a fraction of up to 9 digits, such as 0.25. */
+bool option_value_seconds(const char *text, uint64_t *ret_ns);
 /* N or A-B with A <= B < RANKS_MAX. */
 bool option_value_ranks(const char *text, uint16_t *ret_first, uint16_t *ret_last);
 /* The place of the text in a list that NULL ends. */

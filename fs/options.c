@@ -329,7 +329,7 @@ int options_parse(int argc, char **argv, const char *environment_cold_start,
                   uint64_t memory_total_bytes, struct options *ret_options,
                   char ret_message[OPTIONS_MESSAGE_BYTES]) {
     struct options options = {
-        .config = {.gc_start = 0.90, .gc_stop = 0.85},
+        .config = {.gc_start = 0.90, .gc_stop = 0.85, .commit_ns = CONFIG_COMMIT_NS_DEFAULT},
         .uid = geteuid(),
         .gid = getegid(),
         .umask = 0077,

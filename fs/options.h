@@ -30,7 +30,8 @@ struct options {
     bool foreground;
     bool verbose;
     bool allow_other;
-    uint32_t uid, gid; /* if given, owner of everything; else of the root and the ranks only */
+    bool df_reclaimable; /* statfs counts what can be evicted as free */
+    uint32_t uid, gid;   /* if given, owner of everything; else of the root and the ranks only */
     bool uid_given, gid_given;
     uint32_t umask; /* taken from the modes of all files and directories */
     unsigned threads;

@@ -226,3 +226,10 @@ Test(control, no_byte_from_before_a_clear_comes_back_with_a_load) {
         cr_expect_eq(file_open_result(mount_path(&mount, i % 2 ? "f-%u" : "%016x", i), O_RDONLY),
                      -ENOENT);
 }
+
+Test(control, config_tells_tag_and_commit_time) {
+    mount_stop(&mount);
+    mount_start(&mount, "tag=llama 8b,commit=2.5");
+    AUTO_FREE char *text = read_control("config");
+    cr_expect(strstr(text, "\ntag=llama 8b\n") && strstr(text, "\ncommit=2.5\n"), "%s", text);
+}

@@ -92,7 +92,9 @@ struct bad_option {
 ParameterizedTestParameters(options_mount, an_impossible_option_is_refused_by_name) {
     static struct bad_option bad[] = {
         {"rnak=0", "rank", EXIT_CODE_OPTIONS},
-        {"commit=5", "commit", EXIT_CODE_OPTIONS},
+        {"commit=5m", "0.001 to 300", EXIT_CODE_OPTIONS},
+        {"df=all", "used, reclaimable", EXIT_CODE_OPTIONS},
+        {"tag=", "1 to 255", EXIT_CODE_OPTIONS},
         {"rank", "rank", EXIT_CODE_OPTIONS},
         {"rank=5-2", "rank", EXIT_CODE_OPTIONS},
         {"rank=x", "rank", EXIT_CODE_OPTIONS},

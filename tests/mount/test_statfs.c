@@ -13,6 +13,7 @@
 #include "tests/support/files.h"
 #include "tests/support/mount.h"
 #include "tests/support/process.h"
+#include "tests/support/wait.h"
 
 enum { SIZE_BYTES = 64 << 20, BYTES = 4 << 20 };
 
@@ -63,4 +64,37 @@ Test(statfs, df_shows_the_store) {
     AUTO_FREE char *output = NULL;
     cr_expect_eq(run_shell(20, &output, "df --output=fstype,size '%s'", mount.rank), 0);
     cr_expect(strstr(output, "cpl3"), "%s", output);
+}
+
+static void mount_again(const char *options) {
+    mount_stop(&mount);
+    mount_start(&mount, options);
+}
+
+Test(statfs, what_can_be_evicted_counts_as_free_if_asked_for) {
+    mount_again("df=reclaimable");
+    struct statvfs before = usage_of(mount.rank);
+    for (int i = 0; i < 40; i++) /* past the capacity */
+        cr_assert_eq(file_put(mount_path(&mount, "page-%d", i), BYTES, i), 0);
+    mount_commit(&mount);
+    mount_wait_released(&mount);
+    cr_expect(WAIT_UNTIL(usage_of(mount.rank).f_bfree == before.f_bfree, 10));
+    struct statvfs after = usage_of(mount.rank);
+    cr_expect_eq(after.f_blocks, before.f_blocks);
+    cr_expect_eq(after.f_bavail, after.f_bfree);
+    cr_expect_gt(after.f_ffree, 0);
+    cr_expect_leq(after.f_ffree, after.f_files);
+    cr_expect_gt(mount_counter(&mount, "rank0.used_bytes"), SIZE_BYTES / 2);
+}
+
+Test(statfs, what_somebody_holds_open_cannot_be_evicted_and_is_not_free) {
+    mount_again("df=reclaimable");
+    cr_assert_eq(file_put(mount_path(&mount, "page"), BYTES, 1), 0);
+    mount_commit(&mount);
+    int fd = open(mount_path(&mount, "page"), O_RDONLY);
+    cr_assert_geq(fd, 0);
+    struct statvfs v = usage_of(mount.rank);
+    cr_expect_geq((v.f_blocks - v.f_bfree) * 4096, BYTES);
+    close(fd);
+    cr_expect(WAIT_UNTIL(usage_of(mount.rank).f_bfree == v.f_blocks, 10));
 }

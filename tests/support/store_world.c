@@ -36,6 +36,7 @@ void store_world_init(struct store_world *world) {
     snprintf(world->path, sizeof(world->path), "%s/store", world->directory);
     world->config = (struct config){.store_path = world->path,
                                     .size_bytes = 64 << 20,
+                                    .commit_ns = CONFIG_COMMIT_NS_DEFAULT,
                                     .gc_start = 0.90,
                                     .gc_stop = 0.85,
                                     .memory_bytes = 64 << 20,

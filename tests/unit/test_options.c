@@ -165,6 +165,15 @@ Test(options, impossible_values_are_refused_with_the_value_and_what_is_allowed) 
         {"gc_stop=.", "gc_stop=.", "above 0 and below gc_start"},
         {"threads=0", "threads=0: out of range", "1 to 64"},
         {"threads=65", "threads=65: out of range", "1 to 64"},
+        {"commit=0", "commit=0: out of range", "0.001 to 300"},
+        {"commit=301", "commit=301: out of range", "0.001 to 300"},
+        {"commit=100ms", "commit=100ms: not a time", "0.001 to 300"},
+        {"commit=1.", "commit=1.: not a time", "0.001 to 300"},
+        {"commit=0.0000000001", "not a time", "0.001 to 300"},
+        {"commit=99999999999999999999", "not a time", "0.001 to 300"},
+        {"df=free", "df=free: unknown way", "used, reclaimable"},
+        {"tag=", "tag=: empty", "1 to 255 bytes"},
+        {"tag=a\nb", "control character", "1 to 255 bytes"},
         {"engine=fast", "engine=fast", "auto, uring, posix"},
         {"umask=8", "umask=8", "0000 to 0777"},
         {"umask=1000", "umask=1000", "0000 to 0777"},
@@ -184,9 +193,8 @@ Test(options, impossible_values_are_refused_with_the_value_and_what_is_allowed) 
 Test(options, unknown_names_are_refused_with_the_nearest_one) {
     refuse_saying("siz=1G", "unknown option siz: did you mean size?");
     refuse_saying("coldstart=load", "did you mean cold_start?");
-    refuse_saying("commit=5", "unknown option commit; allowed: rank, size");
-    refuse_saying("df=used", "unknown option df");
-    refuse_saying("tag=x", "unknown option tag");
+    refuse_saying("barrier=1", "unknown option barrier; allowed: rank, size");
+    refuse_saying("tags=x", "did you mean tag?");
     refuse_saying("remount", "unknown option remount");
     refuse_saying("size=1G,bogus,ro", "unknown option bogus");
 }
@@ -198,6 +206,41 @@ Test(options, options_of_mount_and_fstab_are_accepted) {
     cr_assert(options.config.size_bytes == GIB && !options.config.read_only);
     cr_assert(generic_option_find("nodevice") == GENERIC_OPTION_UNKNOWN);
     cr_assert(generic_option_find("sync") == GENERIC_OPTION_UNKNOWN);
+}
+
+Test(options, commit_is_a_time_in_seconds) {
+    accept("rank=0");
+    cr_assert_eq(options.config.commit_ns, 100000000);
+    options_free(&options);
+    accept("commit=0.25");
+    cr_assert_eq(options.config.commit_ns, 250000000);
+    options_free(&options);
+    accept("commit=300");
+    cr_assert_eq(options.config.commit_ns, UINT64_C(300000000000));
+    options_free(&options);
+    accept("commit=0.001000001");
+    cr_assert_eq(options.config.commit_ns, 1000001);
+}
+
+Test(options, a_tag_has_up_to_255_bytes) {
+    char list[300] = "tag=";
+    accept("tag=llama-3.1 8B/bf16=v2");
+    cr_assert_str_eq(options.config.tag, "llama-3.1 8B/bf16=v2");
+    options_free(&options);
+    memset(list + 4, 'x', 255);
+    accept(list);
+    cr_assert_eq(strlen(options.config.tag), 255);
+    options_free(&options);
+    list[4 + 255] = 'x';
+    refuse_saying(list, "too long");
+}
+
+Test(options, df_says_what_counts_as_free) {
+    accept("df=used");
+    cr_assert_not(options.df_reclaimable);
+    options_free(&options);
+    accept("df=reclaimable");
+    cr_assert(options.df_reclaimable);
 }
 
 Test(options, payload_kinds_are_declared_by_slots_or_by_share) {
