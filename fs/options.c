@@ -23,11 +23,15 @@ static const uint64_t max_file_most_bytes = 256ull << 20;
 
 enum { NAME_DISTANCE_MAX = 2, THREADS_LEAST = 4, THREADS_MOST = 16 };
 
+/* One line, whatever the values quoted in it hold. */
 [[gnu::format(printf, 2, 3)]] static int refuse(char *message, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, OPTIONS_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
     return -EINVAL;
 }
 
