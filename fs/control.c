@@ -15,15 +15,27 @@
 #include "core/cleanup.h"
 #include "core/log.h"
 
+/* Those that concern the mount; the store prints its own. */
+static void print_options(const struct fs_options *options, FILE *out) {
+    fprintf(out, "threads=%u\ndf=%s\numask=%04o\nallow_other=%d\n", options->threads,
+            options->df_reclaimable ? "reclaimable" : "used", options->umask_bits,
+            options->allow_other);
+    if (options->uid_given)
+        fprintf(out, "uid=%u\n", options->uid);
+    if (options->gid_given)
+        fprintf(out, "gid=%u\n", options->gid);
+}
+
 static const struct control_file {
     const char *name;
     uint32_t mode;
     void (*print)(struct store *store, FILE *out); /* NULL: not readable */
+    void (*print_more)(const struct fs_options *options, FILE *out);
 } control_files[] = {
-    {"stats", 0444, store_print_stats},
-    {"metrics", 0444, store_print_metrics},
-    {"config", 0444, store_print_config},
-    {"control", 0200, NULL},
+    {"stats", 0444, store_print_stats, NULL},
+    {"metrics", 0444, store_print_metrics, NULL},
+    {"config", 0444, store_print_config, print_options},
+    {"control", 0200, NULL, NULL},
 };
 
 unsigned control_count(void) {
@@ -40,7 +52,8 @@ uint32_t control_mode(unsigned number) {
     return control_files[number].mode;
 }
 
-int control_read_all(struct store *store, unsigned number, char **ret_text, size_t *ret_bytes) {
+int control_read_all(struct store *store, const struct fs_options *options, unsigned number,
+                     char **ret_text, size_t *ret_bytes) {
     CHECK(number < control_count());
     if (!control_files[number].print)
         return -EACCES;
@@ -50,6 +63,8 @@ int control_read_all(struct store *store, unsigned number, char **ret_text, size
     if (!out)
         return -ENOMEM;
     control_files[number].print(store, out);
+    if (control_files[number].print_more)
+        control_files[number].print_more(options, out);
     bool failed = ferror(out);
     if (fclose(out) != 0 || failed) {
         free(text);

@@ -17,6 +17,7 @@
 
 #include "core/store.h"
 #include "core/waiter.h"
+#include "fs/fs.h"
 
 enum { CONTROL_COMMAND_BYTES_MAX = 64 };
 
@@ -26,7 +27,8 @@ const char *control_name(unsigned number);
 uint32_t control_mode(unsigned number);
 
 /* The text of a readable file; the caller frees it. -EACCES for `control`, -ENOMEM. */
-int control_read_all(struct store *store, unsigned number, char **ret_text, size_t *ret_bytes);
+int control_read_all(struct store *store, const struct fs_options *options, unsigned number,
+                     char **ret_text, size_t *ret_bytes);
 
 /*
  * Runs the command in `text`. 0: done. -EINPROGRESS: the waiter is woken with 0 or -errno when it

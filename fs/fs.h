@@ -27,6 +27,7 @@ struct fs_options {
     uint32_t umask_bits;       /* taken from all modes */
     bool allow_other;
     bool df_reclaimable; /* statfs counts what can be evicted as free */
+    unsigned threads;    /* that answer requests */
 };
 
 int fs_create(const struct fs_options *options, struct fs **ret_fs); /* -ENOMEM */

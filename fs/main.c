@@ -204,6 +204,7 @@ static int open_store(struct daemon *daemon) {
         .umask_bits = options->umask,
         .allow_other = options->allow_other,
         .df_reclaimable = options->df_reclaimable,
+        .threads = options->threads,
     };
     int error = notifier_create(&daemon->notifier);
     if (!error)

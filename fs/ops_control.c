@@ -39,7 +39,7 @@ static int take_text(struct fs *fs, uint64_t node, int flags, char **ret_text,
         result = check_access(number, flags);
     if (result < 0 || (flags & O_ACCMODE) == O_WRONLY)
         return result;
-    return control_read_all(fs->store, number, ret_text, ret_text_bytes);
+    return control_read_all(fs->store, &fs->options, number, ret_text, ret_text_bytes);
 }
 
 static struct handle *open_inode(struct fs *fs, uint64_t node) {

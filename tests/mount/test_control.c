@@ -134,6 +134,8 @@ Test(control, config_tells_what_is_in_force) {
     cr_expect(strstr(text, "size="), "%s", text);
     cr_expect(strstr(text, "cold_start=clear"), "%s", text);
     cr_expect(strstr(text, mount.store), "%s", text);
+    cr_expect(strstr(text, "\nthreads=8\ndf=used\numask=0077\nallow_other=0\n"), "%s", text);
+    cr_expect_null(strstr(text, "\nuid="), "the creator owns a file: %s", text);
 }
 
 Test(control, reading_files_cannot_be_written_and_control_cannot_be_read) {

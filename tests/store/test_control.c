@@ -88,11 +88,12 @@ Test(control, what_is_not_a_command_is_refused_and_does_nothing) {
 }
 
 Test(control, the_files_are_whole_texts_and_control_cannot_be_read) {
+    static const struct fs_options mount_options = {.threads = 3, .umask_bits = 077};
     unsigned readable = 0;
     for (unsigned i = 0; i < control_count(); i++) {
         char *text = NULL;
         size_t bytes = 0;
-        int error = control_read_all(world.store, i, &text, &bytes);
+        int error = control_read_all(world.store, &mount_options, i, &text, &bytes);
         if (strcmp(control_name(i), "control") == 0) {
             cr_expect(error == -EACCES && control_mode(i) == 0200);
             continue;
