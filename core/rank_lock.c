@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct holder {
     enum holder_state state;
     long pid;
     unsigned major, minor; /* of its mount, when serving */
+    uint64_t size_bytes;
 };
 
 /* the holder file */
@@ -50,13 +52,17 @@ static void holder_read(int directory_fd, struct holder *ret_holder) {
         holder.state = HOLDER_OPENING;
     else if (fields == 2 && strcmp(word, "closing") == 0)
         holder.state = HOLDER_CLOSING;
+    const char *second = length <= 0 ? NULL : strchr(text, '\n');
+    if (!second || sscanf(second, " size %" SCNu64, &holder.size_bytes) != 1)
+        holder.size_bytes = 0;
     *ret_holder = holder;
 }
 
 /* In one step for readers; it need not be durable, since no holder survives the machine. */
 static void holder_write(const struct rank *rank, const char *state) {
     char text[96];
-    int length = snprintf(text, sizeof(text), "%ld %s\n", (long)getpid(), state);
+    int length = snprintf(text, sizeof(text), "%ld %s\nsize %" PRIu64 "\n", (long)getpid(), state,
+                          rank->store->config.size_bytes);
     AUTO_CLOSE int fd = openat(rank->directory_fd, HOLDER_TEMP,
                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -119,6 +125,12 @@ static bool device_is_mounted(unsigned major, unsigned minor) {
 static bool is_leaving(const struct holder *holder) {
     return holder->state == HOLDER_CLOSING || process_is_ending(holder->pid) ||
            (holder->state == HOLDER_SERVING && !device_is_mounted(holder->major, holder->minor));
+}
+
+uint64_t rank_holder_size_bytes(int rank_directory_fd) {
+    struct holder holder;
+    holder_read(rank_directory_fd, &holder);
+    return holder.state == HOLDER_UNKNOWN || is_leaving(&holder) ? 0 : holder.size_bytes;
 }
 
 int rank_find_server(const char *store_path, unsigned major, unsigned minor, pid_t *ret_pid) {

@@ -105,9 +105,7 @@ static int look_at_superblock(const struct config *config, int directory_fd,
     return 0;
 }
 
-static uint64_t disk_bytes_of_rank(int directory_fd, uint16_t number) {
-    char name[16];
-    snprintf(name, sizeof(name), "rank%u", number);
+static uint64_t disk_bytes_of_rank(int directory_fd, const char *name) {
     int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     AUTO_CLOSEDIR DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     uint64_t bytes = 0;
@@ -116,6 +114,36 @@ static uint64_t disk_bytes_of_rank(int directory_fd, uint16_t number) {
         if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(status.st_mode))
             bytes += (uint64_t)status.st_blocks * 512;
+    return bytes;
+}
+
+/* What other mounts of this store may still take of the disk: their sizes less what they have. */
+static uint64_t bytes_promised_to_others(const struct config *config, int directory_fd) {
+    int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSEDIR DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    uint64_t promised = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        unsigned number;
+        int end = 0;
+        if (sscanf(entry->d_name, "rank%u%n", &number, &end) != 1 || entry->d_name[end] ||
+            (number >= config->rank_first && number <= config->rank_last))
+            continue;
+        AUTO_CLOSE int rank_fd =
+            openat(directory_fd, entry->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        uint64_t size = rank_fd < 0 ? 0 : rank_holder_size_bytes(rank_fd);
+        uint64_t has = size ? disk_bytes_of_rank(directory_fd, entry->d_name) : 0;
+        promised += size > has ? size - has : 0;
+    }
+    return promised;
+}
+
+static uint64_t bytes_of_own_ranks(const struct config *config, int directory_fd) {
+    uint64_t bytes = 0;
+    for (unsigned number = config->rank_first; number <= config->rank_last; number++) {
+        char name[16];
+        snprintf(name, sizeof(name), "rank%u", number);
+        bytes += disk_bytes_of_rank(directory_fd, name);
+    }
     return bytes;
 }
 
@@ -131,10 +159,12 @@ static int resolve_size(struct config *config, int directory_fd,
         log_error("store %s: %s", config->store_path, strerror(error));
         return -error;
     }
-    uint64_t ours = 0;
-    for (unsigned i = 0; directory_fd >= 0 && i < rank_count_of(config); i++)
-        ours += disk_bytes_of_rank(directory_fd, (uint16_t)(config->rank_first + i));
-    uint64_t available = (uint64_t)host.f_bavail * host.f_frsize + ours;
+    uint64_t available = (uint64_t)host.f_bavail * host.f_frsize, promised = 0;
+    if (directory_fd >= 0) {
+        available += bytes_of_own_ranks(config, directory_fd);
+        promised = bytes_promised_to_others(config, directory_fd);
+        available -= promised < available ? promised : available;
+    }
     unsigned ranks = rank_count_of(config);
     if (!config->size_bytes)
         config->size_bytes =
@@ -142,10 +172,12 @@ static int resolve_size(struct config *config, int directory_fd,
                 ? superblock->size_bytes
                 : round_up_to_block(available / 100 * DEFAULT_SHARE_PERCENT / ranks);
     if (!config->read_only && config->size_bytes > available / ranks) {
-        log_error("size=%" PRIu64 " (%.2f GiB) for each of %u rank%s needs %.2f GiB, and the disk "
-                  "of %s has %.2f GiB (what the store holds already included); give a smaller size",
-                  config->size_bytes, gib(config->size_bytes), ranks, ranks > 1 ? "s" : "",
-                  gib(config->size_bytes * ranks), config->store_path, gib(available));
+        log_error(
+            "size=%" PRIu64 " (%.2f GiB) for each of %u rank%s needs %.2f GiB, and the disk "
+            "of %s has %.2f GiB (with what these ranks hold already, without the %.2f GiB that "
+            "other mounts of the store may still take); give a smaller size",
+            config->size_bytes, gib(config->size_bytes), ranks, ranks > 1 ? "s" : "",
+            gib(config->size_bytes * ranks), config->store_path, gib(available), gib(promised));
         return -ENOSPC;
     }
     return 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,37 @@ Test(opening, a_foreign_directory_is_refused_and_left_alone) {
     cr_expect_eq(store_world_open(&world), -ENOTEMPTY);
     path_of("superblock", path);
     cr_expect_eq(access(path, F_OK), -1);
+}
+
+/* A mount of rank 5 by this process that was promised so much. */
+static void hold_rank5(pid_t holder, uint64_t size_bytes) {
+    char path[160], text[64];
+    path_of("rank5", path);
+    mkdir(path, 0700);
+    snprintf(text, sizeof text, "%d opening\nsize %lu\n", holder, size_bytes);
+    write_file("rank5/holder", text);
+}
+
+Test(opening, what_other_mounts_of_the_store_may_still_take_is_not_available) {
+    struct statvfs disk;
+    cr_assert_eq(store_world_open(&world), 0);
+    store_world_close(&world);
+    cr_assert_eq(statvfs(world.path, &disk), 0);
+    uint64_t free_bytes = disk.f_bavail * disk.f_frsize / BLOCK_BYTES * BLOCK_BYTES;
+    world.config.size_bytes = free_bytes / 8 * 4 / BLOCK_BYTES * BLOCK_BYTES;
+    hold_rank5(getpid(), free_bytes / 8 * 2);
+    cr_expect_eq(store_preflight(&world.config), 0, "together they fit");
+    hold_rank5(getpid(), free_bytes / 8 * 6);
+    cr_expect_eq(store_preflight(&world.config), -ENOSPC);
+    pid_t ended = fork();
+    if (ended == 0)
+        _exit(0);
+    waitpid(ended, NULL, 0);
+    hold_rank5(ended, free_bytes / 8 * 6);
+    cr_expect_eq(store_preflight(&world.config), 0, "nobody holds it");
+    world.config.rank_first = world.config.rank_last = 5;
+    hold_rank5(getpid(), free_bytes / 8 * 6);
+    cr_expect_eq(store_preflight(&world.config), 0, "its own promise does not count");
 }
 
 Test(opening, superblocks_that_are_not_understood_are_refused) {

@@ -147,7 +147,7 @@ Test(rank_lock, the_server_of_a_mount_is_found_by_its_device) {
 static void expect_holder(const char *words) {
     char path[160], wanted[96];
     snprintf(path, sizeof(path), "%s/rank0/holder", world.path);
-    snprintf(wanted, sizeof(wanted), "%d %s\n", getpid(), words);
+    snprintf(wanted, sizeof(wanted), "%d %s\nsize %lu\n", getpid(), words, world.config.size_bytes);
     cr_expect(file_is_text(path, wanted), "not: %s", wanted);
 }
 
