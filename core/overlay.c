@@ -27,7 +27,8 @@ static int table_reserve(struct overlay_table *table) {
         return table->bucket_count ? 0 : -ENOMEM;
     for (size_t i = 0; i < table->bucket_count; i++)
         for (struct overlay_node *node = table->buckets[i], *next; node; node = next) {
-            struct overlay_node **bucket = &buckets[node->hash & (bucket_count - 1)];
+            uint64_t hash = overlay_hash(node->group, node->order);
+            struct overlay_node **bucket = &buckets[hash & (bucket_count - 1)];
             next = node->next;
             node->next = *bucket;
             *bucket = node;
@@ -48,9 +49,10 @@ static int table_insert(struct overlay *overlay, struct overlay_table *table,
     int r = table_reserve(table);
     if (r)
         return r;
-    struct overlay_node **bucket = table_bucket(table, node->hash);
+    struct overlay_node **bucket = table_bucket(table, overlay_hash(node->group, node->order));
     node->next = *bucket;
     *bucket = node;
+    table->is_sorted = false;
     table->count++;
     atomic_fetch_add(&overlay->entries, 1);
     return 0;
@@ -60,6 +62,7 @@ static struct overlay_node *table_unlink(struct overlay *overlay, struct overlay
                                          struct overlay_node **link) {
     struct overlay_node *node = *link;
     *link = node->next;
+    table->is_sorted = false;
     CHECK(table->count > 0);
     table->count--;
     atomic_fetch_sub(&overlay->entries, 1);
@@ -78,6 +81,11 @@ static struct overlay_node *table_extract(struct overlay *overlay, struct overla
     return chain;
 }
 
+static void table_destroy(struct overlay_table *table) {
+    free(table->buckets);
+    free(table->places);
+}
+
 /* No locks held. */
 static void free_blob_chain(struct overlay_node *chain) {
     for (struct overlay_node *next; chain; chain = next) {
@@ -92,10 +100,6 @@ static void free_name_chain(struct overlay_node *chain) {
         next = chain->next;
         free(chain);
     }
-}
-
-static struct overlay_shard *shard_of(struct overlay *overlay, uint64_t hash) {
-    return &overlay->shards[hash >> (64 - OVERLAY_SHARD_BITS)];
 }
 
 /* Under the shard's lock, after each change of its entries. */
@@ -123,8 +127,8 @@ void overlay_destroy(struct overlay *overlay) {
         struct overlay_shard *shard = &overlay->shards[i];
         free_blob_chain(table_extract(overlay, &shard->blobs));
         free_name_chain(table_extract(overlay, &shard->names));
-        free(shard->blobs.buckets);
-        free(shard->names.buckets);
+        table_destroy(&shard->blobs);
+        table_destroy(&shard->names);
         pthread_mutex_destroy(&shard->lock);
     }
     CHECK(atomic_load(&overlay->entries) == 0);
@@ -137,6 +141,10 @@ uint64_t overlay_entries(const struct overlay *overlay) {
 
 /* blobs */
 
+static uint64_t hash_of_blob(const struct blob_key *key) {
+    return overlay_hash(overlay_blob_group(key->kind, key->named), blob_key_order64(key));
+}
+
 /* The link to the entry; NULL: there is none. */
 static struct overlay_node **find_blob(struct overlay_shard *shard, const struct blob_key *key,
                                        uint64_t hash) {
@@ -144,7 +152,7 @@ static struct overlay_node **find_blob(struct overlay_shard *shard, const struct
         return NULL;
     struct overlay_node **link = table_bucket(&shard->blobs, hash);
     for (; *link; link = &(*link)->next)
-        if ((*link)->hash == hash && blob_key_equal(&((struct overlay_blob_node *)*link)->key, key))
+        if (blob_key_equal(&((struct overlay_blob_node *)*link)->key, key))
             return link;
     return NULL;
 }
@@ -152,8 +160,8 @@ static struct overlay_node **find_blob(struct overlay_shard *shard, const struct
 enum overlay_found overlay_get_blob(struct overlay *overlay, const struct blob_key *key,
                                     struct blob_record *ret_record, struct version **ret_version,
                                     uint64_t *ret_stamp) {
-    uint64_t hash = blob_key_hash64(key);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    uint64_t hash = hash_of_blob(key);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     SCOPE_LOCK(&shard->lock);
     *ret_stamp = atomic_load(&shard->stamp);
     struct overlay_node **link = find_blob(shard, key, hash);
@@ -169,7 +177,7 @@ enum overlay_found overlay_get_blob(struct overlay *overlay, const struct blob_k
 }
 
 bool overlay_blob_unchanged(struct overlay *overlay, const struct blob_key *key, uint64_t stamp) {
-    return atomic_load(&shard_of(overlay, blob_key_hash64(key))->stamp) == stamp;
+    return atomic_load(&overlay_shard_of(overlay, hash_of_blob(key))->stamp) == stamp;
 }
 
 /* Under the shard's lock: the entry, made if there is none. NULL: no memory. */
@@ -182,7 +190,8 @@ static struct overlay_blob_node *need_blob(struct overlay *overlay, struct overl
     if (!blob)
         return NULL;
     blob->key = *key;
-    blob->node.hash = hash;
+    blob->node.group = overlay_blob_group(key->kind, key->named);
+    blob->node.order = blob_key_order64(key);
     if (table_insert(overlay, &shard->blobs, &blob->node)) {
         free(blob);
         return NULL;
@@ -194,8 +203,8 @@ static struct overlay_blob_node *need_blob(struct overlay *overlay, struct overl
 static int change_blob(struct overlay *overlay, const struct blob_key *key,
                        const struct blob_record *record, struct version *version, uint64_t change,
                        struct version **ret_dropped) {
-    uint64_t hash = blob_key_hash64(key);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    uint64_t hash = hash_of_blob(key);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     SCOPE_LOCK(&shard->lock);
     struct overlay_blob_node *blob = need_blob(overlay, shard, key, hash);
     if (!blob)
@@ -244,8 +253,8 @@ static struct overlay_node *settle(struct overlay *overlay, struct overlay_shard
 }
 
 void overlay_settle_blob(struct overlay *overlay, const struct blob_key *key, uint64_t change) {
-    uint64_t hash = blob_key_hash64(key);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    uint64_t hash = hash_of_blob(key);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     struct overlay_node *settled;
     {
         SCOPE_LOCK(&shard->lock);
@@ -257,7 +266,7 @@ void overlay_settle_blob(struct overlay *overlay, const struct blob_key *key, ui
 /* names */
 
 static uint64_t hash_of_name(uint64_t directory, const char *name, size_t name_bytes) {
-    return name_hash64(name, name_bytes) ^ directory * UINT64_C(0x9e3779b97f4a7c15);
+    return overlay_hash(directory, name_hash64(name, name_bytes));
 }
 
 /* The link to the entry; NULL: there is none. */
@@ -268,8 +277,8 @@ static struct overlay_node **find_name(struct overlay_shard *shard, uint64_t dir
     struct overlay_node **link = table_bucket(&shard->names, hash);
     for (; *link; link = &(*link)->next) {
         const struct overlay_name_node *found = (const struct overlay_name_node *)*link;
-        if (found->node.hash == hash && found->directory == directory &&
-            found->name_bytes == name_bytes && memcmp(found->name, name, name_bytes) == 0)
+        if (found->node.group == directory && found->name_bytes == name_bytes &&
+            memcmp(found->name, name, name_bytes) == 0)
             return link;
     }
     return NULL;
@@ -279,7 +288,7 @@ enum overlay_found overlay_get_name(struct overlay *overlay, uint64_t directory,
                                     size_t name_bytes, struct name_entry *ret_entry,
                                     uint64_t *ret_stamp) {
     uint64_t hash = hash_of_name(directory, name, name_bytes);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     SCOPE_LOCK(&shard->lock);
     *ret_stamp = atomic_load(&shard->stamp);
     struct overlay_node **link = find_name(shard, directory, name, name_bytes, hash);
@@ -294,7 +303,7 @@ enum overlay_found overlay_get_name(struct overlay *overlay, uint64_t directory,
 bool overlay_name_unchanged(struct overlay *overlay, uint64_t directory, const char *name,
                             size_t name_bytes, uint64_t stamp) {
     uint64_t hash = hash_of_name(directory, name, name_bytes);
-    return atomic_load(&shard_of(overlay, hash)->stamp) == stamp;
+    return atomic_load(&overlay_shard_of(overlay, hash)->stamp) == stamp;
 }
 
 /* Under the shard's lock: the entry, made if there is none. NULL: no memory. */
@@ -308,8 +317,8 @@ static struct overlay_name_node *need_name(struct overlay *overlay, struct overl
     struct overlay_name_node *added = calloc(1, sizeof(*added) + name_bytes);
     if (!added)
         return NULL;
-    added->node.hash = hash;
-    added->directory = directory;
+    added->node.group = directory;
+    added->node.order = name_hash64(name, name_bytes);
     added->name_bytes = (uint8_t)name_bytes;
     memcpy(added->name, name, name_bytes);
     if (table_insert(overlay, &shard->names, &added->node)) {
@@ -323,7 +332,7 @@ static struct overlay_name_node *need_name(struct overlay *overlay, struct overl
 static int change_name(struct overlay *overlay, uint64_t directory, const char *name,
                        size_t name_bytes, const struct name_entry *entry, uint64_t change) {
     uint64_t hash = hash_of_name(directory, name, name_bytes);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     SCOPE_LOCK(&shard->lock);
     struct overlay_name_node *changed =
         need_name(overlay, shard, directory, name, name_bytes, hash);
@@ -351,7 +360,7 @@ int overlay_remove_name(struct overlay *overlay, uint64_t directory, const char 
 void overlay_settle_name(struct overlay *overlay, uint64_t directory, const char *name,
                          size_t name_bytes, uint64_t change) {
     uint64_t hash = hash_of_name(directory, name, name_bytes);
-    struct overlay_shard *shard = shard_of(overlay, hash);
+    struct overlay_shard *shard = overlay_shard_of(overlay, hash);
     SCOPE_LOCK(&shard->lock);
     struct overlay_node **link = find_name(shard, directory, name, name_bytes, hash);
     free(settle(overlay, shard, &shard->names, link, change));

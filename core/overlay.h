@@ -66,9 +66,10 @@ void overlay_clear_blobs(struct overlay *overlay);
 
 uint64_t overlay_entries(const struct overlay *overlay); /* any thread, approximate */
 
-/* Listing: a snapshot of the entries of one directory's names with hash > after (or >=), or of a
- * kind's hash-named blobs with order > after (or >=); tombstones included; sorted. The arrays are
- * malloc'ed, freed by the caller. -ENOMEM. */
+/* Listing: up to `most` entries of one directory's names from `hash` on, or of a kind's blobs from
+ * `order` on, tombstones included, sorted as the index sorts them. Fewer than `most`: that was all.
+ * The cost is that of what is returned and of sorting what has changed since the last listing.
+ * -ENOMEM. */
 struct overlay_name {
     struct index_name name;
     bool gone;
@@ -77,9 +78,9 @@ struct overlay_blob {
     struct index_blob blob;
     bool gone;
 };
-int overlay_list_names(struct overlay *overlay, uint64_t directory, uint64_t after_hash,
-                       bool inclusive, struct overlay_name **ret_names, size_t *ret_count);
-int overlay_list_blobs(struct overlay *overlay, uint8_t kind, bool named, uint64_t after_order,
-                       bool inclusive, struct overlay_blob **ret_blobs, size_t *ret_count);
+int overlay_list_names(struct overlay *overlay, uint64_t directory, uint64_t hash,
+                       struct overlay_name *ret_names, size_t most, size_t *ret_count);
+int overlay_list_blobs(struct overlay *overlay, uint8_t kind, bool named, uint64_t order,
+                       struct overlay_blob *ret_blobs, size_t most, size_t *ret_count);
 
 #endif

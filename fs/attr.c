@@ -188,3 +188,13 @@ int attr_make_entry(struct fs *fs, struct inode *inode, double known_seconds,
     *ret_entry = entry;
     return 0;
 }
+
+void attr_make_entry_of_record(struct fs *fs, struct inode *inode, const struct blob_record *record,
+                               double known_seconds, struct fuse_entry_param *ret_entry) {
+    CHECK(inode->kind == INODE_FILE && inode->sequence == record->sequence);
+    attr_of_record(record, &inode->shown);
+    *ret_entry = (struct fuse_entry_param){
+        .ino = inode->node, .attr_timeout = known_seconds, .entry_timeout = known_seconds};
+    fill_shown(fs, inode->file, &inode->shown, &ret_entry->attr);
+    inode->lookups++;
+}

@@ -22,6 +22,9 @@ int attr_get(struct fs *fs, struct inode *inode, struct stat *ret_stat);
 /* An entry that leads to this inode; counts the lookup unless the attributes cannot be had. */
 int attr_make_entry(struct fs *fs, struct inode *inode, double known_seconds,
                     struct fuse_entry_param *ret_entry);
+/* The same for a file's inode whose version is this one, the current one: nothing is looked up. */
+void attr_make_entry_of_record(struct fs *fs, struct inode *inode, const struct blob_record *record,
+                               double known_seconds, struct fuse_entry_param *ret_entry);
 
 /* How long the kernel may believe attributes of this inode. */
 double attr_known_seconds(const struct inode *inode);

@@ -118,16 +118,23 @@ static const char *name_of(const struct fs *fs, const struct list_entry *listed,
     return name_format_hash(fs->config, &listed->key, room) > 0 ? room : NULL;
 }
 
-/* A hot name, and what cannot be had, is listed without an inode: its LOOKUP decides. */
+/*
+ * A hot name, and what is being written, is listed without an inode: its LOOKUP decides. What was
+ * listed is current: since fs->lock was taken only core's removals can have come, and those are
+ * told to the kernel after this.
+ */
 static void look_up_file(struct listing *listing, struct rank *rank, const struct place *place,
                          const struct list_entry *listed, struct fuse_entry_param *entry) {
     struct fs *fs = listing->fs;
-    struct found found;
     double known_seconds;
-    file_find(fs, rank, place, &found);
-    if (found.kind != FOUND_FILE || !found.published ||
-        found.record.sequence != listed->record.sequence || file_place_is_hot(fs, place) ||
-        (found.file && found.file->staged))
+    struct found found = {.kind = FOUND_FILE,
+                          .file = file_find_attached(fs, place),
+                          .published = true,
+                          .key = listed->key,
+                          .record = listed->record};
+    if (file_place_is_hot(fs, place) ||
+        (found.file &&
+         (found.file->staged || !blob_key_equal(file_served_key(found.file), &listed->key))))
         return;
     struct file *file = file_of_found(fs, rank, place, &found);
     if (!file)
@@ -135,7 +142,7 @@ static void look_up_file(struct listing *listing, struct rank *rank, const struc
     file_ref(file);
     struct inode *inode = ops_choose_inode(fs, file, &found, &known_seconds);
     if (inode)
-        attr_make_entry(fs, inode, known_seconds, entry);
+        attr_make_entry_of_record(fs, inode, &listed->record, known_seconds, entry);
     file_unref(fs, file);
 }
 
@@ -196,7 +203,7 @@ static bool list_batch(struct listing *listing, uint64_t node, struct list_entry
 }
 
 static void list_directory(struct listing *listing, uint64_t node, off_t offset) {
-    struct list_entry *entries = calloc(BATCH_ENTRIES, sizeof *entries);
+    struct list_entry *entries = malloc(BATCH_ENTRIES * sizeof *entries);
     uint64_t cookie = offset > OFFSET_PARENT ? (uint64_t)offset : 0;
     if (!entries)
         return;
