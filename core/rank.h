@@ -23,7 +23,7 @@ struct writer;
 enum {
     DIRECTORIES_MAX = 1 << 20,
     PENDING_BYTES_MAX = 256 << 20, /* published, not durable */
-    OVERLAY_ENTRIES_MAX = 1 << 16, /* more: publications wait */
+    OVERLAY_ENTRIES_MAX = 1 << 14, /* more: publications wait; a commit of all takes a second */
 };
 
 /* What the cold start did, for the start line and the stats. */

@@ -43,7 +43,7 @@ bool writer_commit_due(const struct writer *writer, uint64_t now_ns) {
         return false;
     return writer->commit_waiters || writer->clear_waiters || writer->space_waiters ||
            writer->queue.first || writer->stopping || writer->check_wanted ||
-           writer->open->changes.count >= GROUP_CHANGES_MAX ||
+           writer->open->changes.count >= GROUP_CHANGES_DUE ||
            now_ns >= writer->open->opened_ns + writer->rank->store->config.commit_ns ||
            atomic_load(&writer->rank->pending_bytes) >= COMMIT_PENDING_BYTES;
 }
@@ -301,6 +301,8 @@ static void settle_group(struct writer *writer, struct group *group,
     }
     atomic_store(&writer->durable_change, durable);
     writer_wake_commit_waiters(writer, durable, group->error);
+    if (rank->store->events.committed)
+        rank->store->events.committed(rank->store->events.argument);
     group->error = 0;
     group->opened_ns = 0;
 }

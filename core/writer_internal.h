@@ -14,7 +14,8 @@
 #include "core/writer.h"
 
 enum {
-    GROUP_CHANGES_MAX = 256,
+    GROUP_CHANGES_DUE = 256,  /* this many are a reason to commit */
+    GROUP_CHANGES_MAX = 4096, /* and a long queue makes larger groups, which cost less a change */
     COMMIT_PENDING_BYTES = 64 << 20,      /* or when so much waits in memory */
     TOUCH_COMMIT_NS = 1000 * 1000 * 1000, /* touches ride with a commit at most this often */
     TOUCHES_PER_TXN = 2048,               /* each may change a page of its own */

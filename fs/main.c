@@ -194,6 +194,11 @@ static int code_of_store_error(int error) {
     return error == -EBUSY ? EXIT_CODE_RANK_IN_USE : EXIT_CODE_STORE;
 }
 
+static void on_committed(void *argument) {
+    (void)argument;
+    watchdog_note_progress();
+}
+
 static int open_store(struct daemon *daemon) {
     const struct options *options = daemon->options;
     struct fs_options fs_options = {
@@ -214,6 +219,7 @@ static int open_store(struct daemon *daemon) {
         return EXIT_CODE_MOUNT;
     }
     struct store_events events = fs_events(daemon->fs);
+    events.committed = on_committed;
     error = store_open(&options->config, &events, &daemon->store);
     if (error)
         return code_of_store_error(error);
@@ -268,6 +274,7 @@ static void stop(struct daemon *daemon) {
     if (daemon->fs_started)
         fs_stop(daemon->fs);
     store_close(daemon->store);
+    watchdog_stop();
     session_close(&daemon->session);
     guardian_stop(&daemon->guardian);
     fs_destroy(daemon->fs);

@@ -7,6 +7,7 @@
 #include "fs/watchdog.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,17 +19,40 @@
 static const struct guardian *watchdog_guardian;
 static const char *watchdog_mountpoint;
 
-static void *run_watchdog(void *argument) {
-    struct timespec left = {.tv_sec = WATCHDOG_MS / 1000, .tv_nsec = WATCHDOG_MS % 1000 * 1000000L};
+static _Atomic uint64_t progress;
+static atomic_bool stopped;
+
+static void sleep_ms(unsigned ms) {
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) != 0)
         continue;
+}
+
+static void *run_watchdog(void *argument) {
+    unsigned waited_ms = 0;
+    uint64_t before, now = atomic_load(&progress);
+    do {
+        before = now;
+        sleep_ms(WATCHDOG_MS);
+        waited_ms += WATCHDOG_MS;
+        now = atomic_load(&progress);
+    } while (now != before && waited_ms < WATCHDOG_MOST_MS);
+    if (atomic_load(&stopped))
+        return argument;
     guardian_abort(watchdog_guardian);
     alarm(1); /* a log that does not take the line ends the process as well */
-    log_error("%s: stopping takes longer than %d ms: giving up; what was not committed yet is lost "
+    log_error("%s: stopping has taken %u ms: giving up; what was not committed yet is lost "
               "(misses, never wrong bytes). Does the disk of the store answer?",
-              watchdog_mountpoint, WATCHDOG_MS);
+              watchdog_mountpoint, waited_ms);
     _exit(EXIT_CODE_STOPPED_LATE);
-    return argument;
+}
+
+void watchdog_note_progress(void) {
+    atomic_fetch_add(&progress, 1);
+}
+
+void watchdog_stop(void) {
+    atomic_store(&stopped, true);
 }
 
 void watchdog_start(const struct guardian *guardian, const char *mountpoint) {

@@ -24,7 +24,7 @@
 #include "tests/support/process.h"
 #include "tests/support/wait.h"
 
-enum { FILES = 40, WRITERS = 4, NUMBERS = 4000 };
+enum { FILES = 40, WRITERS = 4, NUMBERS = 4000, SMALL_FILES = 3000 };
 
 static struct mount mount;
 
@@ -240,6 +240,23 @@ Test(cold_start_mount, SIGTERM_under_writers_ends_in_time_and_loses_nothing_that
     wait_for_writers(writers);
     mount_start(&mount, "cold_start=load");
     check_written(true);
+}
+
+static int put_small_files(void *unused) {
+    (void)unused;
+    for (unsigned i = 0; i < SMALL_FILES; i++)
+        if (file_put(mount_path(&mount, "small/%u", i), 60, i) != 0)
+            return 1;
+    return 0;
+}
+
+Test(cold_start_mount, an_unmount_with_thousands_of_changes_to_commit_loses_none) {
+    cr_assert_eq(mkdir(mount_path(&mount, "small"), 0700), 0);
+    cr_assert_eq(child_wait(child_start(put_small_files, NULL), 60), 0);
+    mount_stop(&mount);
+    mount_start(&mount, "cold_start=load");
+    for (unsigned i = 0; i < SMALL_FILES; i++)
+        cr_assert_eq(file_check(mount_path(&mount, "small/%u", i), 60, i), 0, "file %u", i);
 }
 
 Test(cold_start_mount, SIGINT_ends_it_as_well) {
