@@ -22,6 +22,7 @@ struct handle *handle_open(struct fs *fs, struct inode *inode, enum handle_kind 
     if (inode->kind == INODE_FILE) {
         handle->file = inode->file;
         handle->rank = inode->file->rank;
+        stats_add(rank_get_stats(handle->rank), open_handles, 1);
         file_ref(handle->file);
         inode_mark_used(fs, inode);
     }
@@ -103,6 +104,8 @@ void handle_close(struct handle *handle) {
     inode_drop_open(fs, handle->inode);
     if (file)
         file_unref(fs, file);
+    if (handle->rank)
+        atomic_fetch_sub(&rank_get_stats(handle->rank)->open_handles, 1);
     pthread_mutex_unlock(&fs->lock);
     if (was_writer)
         open_run_waiting(fs, clock_monotonic_ns());

@@ -58,6 +58,7 @@ struct handle {
     _Atomic uint64_t size_bytes;
     _Atomic unsigned pending;     /* enum pending; changed under lock */
     _Atomic bool written;         /* ever */
+    _Atomic bool durable;         /* written with O_SYNC or O_DSYNC: its FLUSH waits */
     _Atomic bool dead;            /* its writer was killed or a write failed: EIO from now on */
     _Atomic bool cancelled;       /* unlinked or replaced by name: nothing will appear */
     _Atomic uint8_t payload_kind; /* of the file's key */
@@ -71,6 +72,9 @@ struct handle {
     struct buffer *buffer;
     uint64_t *owners; /* lock owners that wrote since the last publish */
     unsigned owner_count, owner_room;
+    /* Where the kernel takes the end to be, and appends, unless it has asked since: its LOOKUP may
+     * have told the size of another version or of what another handle stages. */
+    uint64_t kernel_end;
     bool released;      /* its last operation has run */
     struct op *running; /* the operation that waits; later ones queue behind it */
     STAILQ_HEAD(op_queue, op) queue;

@@ -21,22 +21,43 @@ static struct hot_name *find(struct fs *fs, const struct place *place) {
     return hot;
 }
 
-void file_heat(struct fs *fs, const struct file *file) {
-    struct hot_name *hot = find(fs, file->place);
+static void heat(struct fs *fs, const struct place *place) {
+    struct hot_name *hot = find(fs, place);
     if (!hot) {
-        unsigned key_bytes = place_key_bytes(file_name_bytes(file));
+        unsigned key_bytes = place_key_bytes(strlen(place->name));
         hot = malloc(sizeof *hot - sizeof hot->place + key_bytes + 1);
         if (!hot)
             return;
-        memcpy(&hot->place, file->place, key_bytes + 1);
+        memcpy(&hot->place, place, key_bytes + 1);
         HASH_ADD(by_place, fs->hot_names, place, key_bytes, hot);
     }
     hot->until_ns = clock_monotonic_ns() + HOT_NAME_NS;
 }
 
-bool file_place_is_hot(struct fs *fs, const struct place *place) {
+/* The directory of a file that lost its name may have gone, too, and another one stand at the end
+ * of the same path: there the name is hot as well. */
+static const uint64_t any_directory = 0;
+
+void file_heat(struct fs *fs, const struct file *file) {
+    struct place anywhere;
+    heat(fs, file->place);
+    if (file->attached)
+        return;
+    place_set(&anywhere, any_directory, file->place->name);
+    heat(fs, &anywhere);
+}
+
+static bool is_hot(struct fs *fs, const struct place *place) {
     const struct hot_name *hot = find(fs, place);
     return hot && clock_monotonic_ns() < hot->until_ns;
+}
+
+bool file_place_is_hot(struct fs *fs, const struct place *place) {
+    struct place anywhere;
+    if (!fs->hot_names)
+        return false;
+    place_set(&anywhere, any_directory, place->name);
+    return is_hot(fs, place) || is_hot(fs, &anywhere);
 }
 
 void file_cool(struct fs *fs, uint64_t now_ns) {

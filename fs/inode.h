@@ -76,6 +76,7 @@ struct inode {
     bool used;    /* its first OPEN has decided */
     bool created; /* by CREATE: the name's entry in the kernel leads here */
     struct handle *writer;
+    uint64_t told_bytes;    /* private: the size in the answer to its LOOKUP */
     uint64_t sequence;      /* of the version that it stands for; 0: none yet */
     struct shown shown;     /* of that version */
     struct version *pinned; /* private: a reference */

@@ -131,8 +131,8 @@ static void finish_release(struct op *op) {
 static void finish(struct op *op) {
     struct handle *handle = op->handle;
     struct fs *fs = handle->fs;
-    bool durable =
-        op->kind == OP_FSYNC || (op->kind == OP_FLUSH && op->published && fs->config->sync);
+    bool durable = op->kind == OP_FSYNC || (op->kind == OP_FLUSH && op->published &&
+                                            (fs->config->sync || atomic_load(&handle->durable)));
     switch (op->kind) {
     case OP_WRITE:
         if (op->result == 0)

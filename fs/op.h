@@ -39,6 +39,7 @@ struct op {
     bool only_longer;      /* OP_RESIZE: never cuts */
     bool keep_size;        /* OP_RESIZE: only asks whether it would fit */
     bool wants_attributes; /* OP_RESIZE: the answer is the attributes of `node` */
+    bool append;           /* OP_WRITE: at the end, as the kernel knows it */
     uint64_t offset;       /* OP_WRITE */
     size_t count;          /* OP_WRITE */
     const char *bytes;     /* OP_WRITE: the request's, or copy */
@@ -48,6 +49,7 @@ struct op {
 
     /* how far it is */
     enum op_wait wait;
+    bool placed;             /* OP_WRITE: its offset is final */
     bool decided;            /* OP_FLUSH, OP_RELEASE: looked at its writers */
     bool publish;            /* and found that it publishes */
     bool resized;            /* OP_TRUNCATE */

@@ -42,9 +42,27 @@ static int fail(struct handle *handle, int result) {
 
 /* content */
 
+static void note_kernel_end(struct handle *handle, uint64_t end) {
+    if (end > handle->kernel_end)
+        handle->kernel_end = end;
+}
+
+/* Once for each WRITE: an append goes to the end, also where the kernel takes that to be elsewhere.
+ */
+static void append_at_end(struct op *op, uint64_t size) {
+    struct handle *handle = op->handle;
+    bool at_end = op->append && op->offset == handle->kernel_end;
+    if (!op->placed)
+        note_kernel_end(handle, op->offset + op->count);
+    if (at_end && !op->placed)
+        op->offset = size;
+    op->placed = true;
+}
+
 static int step_write(struct op *op) {
     struct handle *handle = op->handle;
     uint64_t size = atomic_load(&handle->size_bytes);
+    append_at_end(op, size);
     uint64_t end = op->offset + op->count;
     bool replaces_all = op->offset == 0 && op->count >= size;
     uint64_t keep = replaces_all ? 0 : size;
@@ -85,7 +103,10 @@ static int resize(struct op *op) {
 
 static int step_resize(struct op *op) {
     /* By name, on a handle whose RELEASE came first: the caller looks again. */
-    return op->handle->released ? -ESTALE : resize(op);
+    int result = op->handle->released ? -ESTALE : resize(op);
+    if (result == 0 && op->only_longer && !op->keep_size)
+        note_kernel_end(op->handle, op->size_bytes); /* fallocate: the kernel counts on it */
+    return result;
 }
 
 static int step_truncate(struct op *op) {

@@ -40,6 +40,16 @@ static bool must_wait(struct opening *opening) {
     return until_ns != 0 && now_ns < opening->until_ns;
 }
 
+/* What was closed after the LOOKUP that this inode came from, or while the open was held back, is
+ * what it opens. */
+static void adopt_newest(struct fs *fs, struct inode *inode) {
+    struct blob_record record;
+    if (inode->pinned && file_get_current(inode->file, &record) &&
+        record.sequence != inode->sequence)
+        version_unref(inode_take_pin(fs, inode));
+    inode_adopt_current(fs, inode);
+}
+
 /* reading */
 
 static int answer_stale(struct fs *fs, const struct inode *inode) {
@@ -50,9 +60,9 @@ static int answer_stale(struct fs *fs, const struct inode *inode) {
 /* An inode of one LOOKUP: what that saw, or what has been published since. */
 static int choose_private(struct fs *fs, struct opening *opening, struct version **ret_version) {
     struct inode *inode = opening->inode;
-    if (!inode->pinned && must_wait(opening))
+    if (must_wait(opening))
         return -EAGAIN;
-    inode_adopt_current(fs, inode);
+    adopt_newest(fs, inode);
     if (!inode->pinned)
         return -ENOENT;
     *ret_version = version_ref(inode->pinned);
@@ -109,7 +119,10 @@ static int decide_write(struct fs *fs, struct opening *opening) {
     struct inode *inode = opening->inode;
     if (!inode->private || inode->used)
         return answer_stale(fs, inode);
-    inode_adopt_current(fs, inode);
+    /* What it starts from has to be what was closed before (P3). */
+    if (!(opening->info.flags & O_TRUNC) && must_wait(opening))
+        return -EAGAIN;
+    adopt_newest(fs, inode);
     struct version *base = inode_take_pin(fs, inode);
     struct handle *handle = handle_open(fs, inode, HANDLE_WRITE);
     if (!handle) {
@@ -124,6 +137,8 @@ static int decide_write(struct fs *fs, struct opening *opening) {
     }
     if (base)
         atomic_store(&handle->size_bytes, version_payload_bytes(base));
+    if (!(opening->info.flags & O_TRUNC))
+        handle->kernel_end = opening->create ? atomic_load(&handle->size_bytes) : inode->told_bytes;
     handle->base = base;
     opening->handle = handle;
     /* Without O_TRUNC, O_RDWR is also a get (P6). */

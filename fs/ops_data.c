@@ -9,6 +9,7 @@
 #include "fs/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/falloc.h>
 #include <stdlib.h>
 
@@ -154,6 +155,9 @@ void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t co
     if (!op)
         return (void)fuse_reply_err(request, ENOMEM);
     op->lock_owner = info->lock_owner;
+    if (info->flags & O_DSYNC)
+        atomic_store(&handle->durable, true);
+    op->append = (info->flags & O_APPEND) && !info->writepage;
     op->offset = (uint64_t)offset;
     op->bytes = bytes;
     op->count = count;

@@ -104,6 +104,8 @@ static int find_file(struct fs *fs, struct rank *rank, const struct place *place
     file_ref(file);
     struct inode *inode = ops_choose_inode(fs, file, found, &known_seconds);
     int result = inode ? attr_make_entry(fs, inode, known_seconds, ret_entry) : -ENOMEM;
+    if (result == 0)
+        inode->told_bytes = (uint64_t)ret_entry->attr.st_size;
     if (inode && result < 0 && inode->lookups == 0 && inode->opens == 0)
         inode_discard(fs, inode);
     file_unref(fs, file);

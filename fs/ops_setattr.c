@@ -18,9 +18,19 @@ struct wanted {
     uint64_t atime_ns; /* 0: now */
 };
 
-static uint64_t ns_of(const struct timespec *time) {
-    int64_t ns = (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
-    return ns == 0 ? 1 : (uint64_t)ns; /* 0 means something else to core */
+/* Before 1677 and after 2262 the nearest time that there is; 0 means something else to core. */
+static int64_t ns_of(const struct timespec *time) {
+    int64_t ns;
+    if (__builtin_mul_overflow((int64_t)time->tv_sec, 1000000000, &ns) ||
+        __builtin_add_overflow(ns, (int64_t)time->tv_nsec, &ns))
+        ns = time->tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return ns == 0 ? 1 : ns;
+}
+
+/* An access before 1970 is older than all others. */
+static uint64_t access_ns_of(const struct timespec *time) {
+    int64_t ns = ns_of(time);
+    return ns < 1 ? 1 : (uint64_t)ns;
 }
 
 static struct wanted wanted_of(struct fs *fs, const struct stat *attributes, int to_set) {
@@ -37,13 +47,12 @@ static struct wanted wanted_of(struct fs *fs, const struct stat *attributes, int
     if ((to_set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW)) &&
         !(to_set & FUSE_SET_ATTR_SIZE)) {
         wanted.attributes.set |= ATTRIBUTE_MTIME;
-        wanted.attributes.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW
-                                         ? (int64_t)clock_real_ns()
-                                         : (int64_t)ns_of(&attributes->st_mtim);
+        wanted.attributes.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW ? (int64_t)clock_real_ns()
+                                                                      : ns_of(&attributes->st_mtim);
     }
     wanted.atime = to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW);
     if (wanted.atime && !(to_set & FUSE_SET_ATTR_ATIME_NOW))
-        wanted.atime_ns = ns_of(&attributes->st_atim);
+        wanted.atime_ns = access_ns_of(&attributes->st_atim);
     return wanted;
 }
 

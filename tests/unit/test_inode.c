@@ -90,12 +90,16 @@ static struct place place_of(uint64_t directory, const char *name) {
 Test(inode, a_name_is_hot_for_a_while_and_no_other_name_is) {
     struct fs *fs = create_fs();
     struct place here = place_of(5, "x"), other = place_of(5, "xy"), elsewhere = place_of(6, "x");
-    const struct file file = {.place = &here};
+    struct file file = {.place = &here, .attached = true};
     cr_assert(!file_place_is_hot(fs, &here));
     file_heat(fs, &file);
     cr_assert(file_place_is_hot(fs, &here));
     cr_assert(!file_place_is_hot(fs, &other));
     cr_assert(!file_place_is_hot(fs, &elsewhere));
+    file.attached = false; /* its directory may be another one at the same path */
+    file_heat(fs, &file);
+    cr_assert(file_place_is_hot(fs, &elsewhere));
+    cr_assert(!file_place_is_hot(fs, &other));
     fs_destroy(fs);
 }
 
