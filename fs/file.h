@@ -18,7 +18,9 @@
 
 struct handle;
 
-enum { HOT_NAME_NS = 1000000000 };
+/* Longer than the kernel takes from our ESTALE to its next LOOKUP, also while the daemon is stopped
+ * or starved for some seconds: a second ESTALE would reach the client. */
+#define HOT_NAME_NS UINT64_C(10000000000)
 
 /* A name in a directory. As a hash key: the directory and the bytes of the name. */
 struct place {

@@ -49,14 +49,15 @@ static void answer_from(fuse_req_t request, struct rank *rank, struct version *v
 }
 
 /* The bytes verified when the file was opened; if they do not now, the disk rotted meanwhile, and
- * what is left to say is that this file is not there any more. */
+ * what is left to say is that this file is not there any more: a miss, as at open (ESTALE or EIO
+ * would end a client's thread). */
 static void finish_reading(struct task *task) {
     struct reading *reading = (struct reading *)task;
     if (task->result == 0)
         answer_from(reading->request, reading->rank, reading->version, reading->offset,
                     reading->count);
     else
-        fuse_reply_err(reading->request, ESTALE);
+        fuse_reply_err(reading->request, ENOENT);
     version_unref(reading->version);
     free(reading);
 }
