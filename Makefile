@@ -57,8 +57,8 @@ objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all deps test check check-layers check-format check-tsan bench bench-quick demo install \
-        clean help build-tests build-stress FORCE
+.PHONY: all deps test check check-layers check-format check-tsan check-clients check-posix check-scale bench bench-quick demo install \
+        clean help build-tests build-clients build-stress FORCE
 
 all: $(B)/cpl3fs $(B)/cpl3 ## build/cpl3fs (the daemon) and build/cpl3 (the tool); also VARIANT=asan|tsan|debug
 
@@ -137,6 +137,31 @@ check-format: ## clang-format agrees with every C file
 check-tsan: ## tests/stress under ThreadSanitizer, with their short default times
 	@$(MAKE) --no-print-directory build-stress VARIANT=tsan
 	@tests/support/run_stress $(STRESS:$(B)/stress/%=build/tsan/stress/%)
+
+# What the clients load, and what is loaded into the daemon to make its disk fail.
+CLIENT_LIBRARIES := $(patsubst tests/clients/%.c,$(B)/clients/%.so,$(wildcard tests/clients/*.c))
+$(B)/clients/%.so: tests/clients/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call SAY,link $@)
+	$(Q)$(CC) -std=gnu17 $(CPPFLAGS) $(WARNINGS) -O2 -g $(CFLAGS) -fPIC -shared -o $@ $< \
+	    -Wl,--no-as-needed -laio -luring
+
+build-clients: all $(CLIENT_LIBRARIES)
+
+check-clients: build-clients ## what file-based KV backends do, replayed, and seven faults of each; CLIENT_FLAGS=--quick
+	@CPL3_DAEMON=$(B)/cpl3fs tests/clients/run all $(CLIENT_FLAGS)
+
+# The long forms; their short ones are among the mount tests.
+check-posix: deps ## fio, stress-ng, 100,000 operations against a model, eight processes for a minute; 10 minutes
+	@tools/install-deps fio stress-ng
+	@$(MAKE) --no-print-directory build-tests
+	@CPL3_TEST_OPERATIONS=100000 CPL3_TEST_SECONDS=60 \
+	    tests/support/run_tests --suite mount --filter 'posix_*/*' $(B)
+	@CPL3_DAEMON=$(B)/cpl3fs tests/posix/fio_verify
+	@CPL3_DAEMON=$(B)/cpl3fs tests/posix/stress_ng
+
+check-scale: all ## a million small files: listings, lookups, memory; needs root; SCALE_FLAGS=
+	@tests/scale/run $(SCALE_FLAGS)
 
 # ---- benchmark -------------------------------------------------------------------------------------
 
