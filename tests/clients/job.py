@@ -18,7 +18,7 @@ from mounted import MIB, Mount, MountError, die_with_parent
 
 MATRIX_STORE = 4096 * MIB
 MATRIX_MEMORY = 256 * MIB
-LARGE_MEMORY = 1024 * MIB  # 16 threads stage a large page each
+LARGE_MEMORY = 2560 * MIB  # half of it for what 16 threads write at once: a large page each, or two
 PROBLEMS = (Hang, Died, Failed, MountError, OSError)
 MODES = ((1, 1), (16, 1), (1, 2))
 QUICK_MODES = ((2, 1), (1, 2))
