@@ -235,18 +235,28 @@ static const char *tag_in_words(const char *tag) {
     return tag[0] ? tag : "(none)";
 }
 
-/* Says in empty_because why the rank must not load what it holds, or leaves it alone. -errno. */
-static int check_tag(struct rank *rank) {
+int cold_start_check_tag(struct rank *rank) {
     const struct config *config = &rank->store->config;
     struct cold_start_report *report = &rank->cold_start;
     char found[TAG_BYTES_MAX + 1];
+    uint32_t epoch;
+    if (config->cold_start == COLD_START_CLEAR || epoch_read(rank, &epoch) < 0)
+        return 0;
     int result = tag_read(rank->directory_fd, found);
-    if (result < 0 && result != -EBADMSG)
+    if (result < 0 && result != -EBADMSG) {
+        log_error("rank %u: reading its file 'tag': %s", rank->number, strerror(-result));
         return result;
+    }
     if (result == 0 && strcmp(found, config->tag) == 0)
         return 0;
     if (result == -EBADMSG)
         strcpy(found, "(unreadable)");
+    if (config->read_only)
+        log_error("rank %u: its pages have the tag %s, and this mount has %s; a read-only mount "
+                  "cannot empty it",
+                  rank->number, tag_in_words(found), tag_in_words(config->tag));
+    if (config->read_only)
+        return -EINVAL;
     if (!report->empty_because[0])
         snprintf(report->empty_because, sizeof(report->empty_because),
                  "its pages have the tag %.50s, and this mount has %.50s", tag_in_words(found),
@@ -273,9 +283,6 @@ static int load_or_start_empty(struct rank *rank) {
     if (!existed && faccessat(rank->directory_fd, "epoch", F_OK, 0) == 0 &&
         !report->empty_because[0])
         snprintf(report->empty_because, sizeof(report->empty_because), "its epoch file is damaged");
-    int result = existed ? check_tag(rank) : 0;
-    if (result < 0)
-        return result;
     if (report->empty_because[0] || !existed) {
         if (rank->store->config.read_only)
             return -EUCLEAN;
@@ -299,7 +306,9 @@ static void report_start(struct rank *rank) {
                    report->directories, report->evicted, report->pruned_records,
                    report->pruned_names, (double)report->nanoseconds / 1e9);
     else
-        log_notice("rank %u: cold start clear: empty; %.2f s", rank->number,
+        log_notice("rank %u: cold start %s; %.2f s", rank->number,
+                   rank->store->config.cold_start == COLD_START_LOAD ? "load: there is nothing yet"
+                                                                     : "clear: empty",
                    (double)report->nanoseconds / 1e9);
 }
 

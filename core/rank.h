@@ -107,6 +107,9 @@ int epoch_write(struct rank *rank, uint32_t epoch);
 /* -ENOENT: none or not readable as an epoch. */
 int epoch_read(struct rank *rank, uint32_t *ret_epoch);
 
+/* With `load`: whether the rank's pages are of this mount's tag; else it will start empty, or
+ * cannot be mounted read-only. Before its slabs are opened. -errno after a log line. */
+int cold_start_check_tag(struct rank *rank);
 /* Runs `clear` or `load` for one rank, before its threads exist. -errno after a log line. */
 int cold_start_run(struct rank *rank);
 

@@ -55,10 +55,10 @@ static int check_slab(struct rank *rank, const char *name) {
     const struct config_kind *declared = find_kind(config, kind);
     if (declared && slot_bytes_for_page(declared->payload_bytes) == slot_bytes)
         return 0;
-    if (config->cold_start == COLD_START_LOAD)
+    if (config->cold_start == COLD_START_LOAD && !rank->cold_start.empty_because[0])
         return refuse(rank, name, kind, declared);
-    log_notice("rank %u: cold start clear: %s is of no declared payload kind; removed",
-               rank->number, name);
+    log_notice("rank %u: starting empty: %s is of no declared payload kind; removed", rank->number,
+               name);
     return unlinkat(rank->directory_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 

@@ -261,6 +261,8 @@ static int open_ranks(struct store *store) {
     }
     int result = 0;
     for (unsigned i = 0; result == 0 && i < count; i++)
+        result = cold_start_check_tag(&store->ranks[i]);
+    for (unsigned i = 0; result == 0 && i < count; i++)
         result = rank_check_slabs(&store->ranks[i]);
     if (result == 0)
         result = rank_open_index(store);

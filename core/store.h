@@ -38,8 +38,8 @@ struct store_events {
                       const struct blob_record *record);
     /* Runtime clear: every blob of the rank is gone. */
     void (*rank_cleared)(void *argument, struct rank *rank);
-    /* Something has become durable. */
-    void (*committed)(void *argument);
+    /* The disk has taken something: a payload, or a commit. */
+    void (*progressed)(void *argument);
     void *argument;
 };
 

@@ -56,7 +56,7 @@ int text_file_replace(int directory_fd, const char *name, const char *text) {
 }
 
 int text_file_read(int directory_fd, const char *name, char *ret_text, size_t size) {
-    AUTO_CLOSE int fd = openat(directory_fd, name, O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int fd = openat(directory_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return -errno;
     size_t length = 0;

@@ -60,6 +60,12 @@ struct gc *writer_gc_of(const struct writer *writer, const struct pool *pool) {
     return writer->rank->gcs[pool->kind];
 }
 
+void writer_tell_progress(const struct writer *writer) {
+    const struct store_events *events = &writer->rank->store->events;
+    if (events->progressed)
+        events->progressed(events->argument);
+}
+
 /* the inbox: any thread */
 
 void writer_wake(struct writer *writer) {

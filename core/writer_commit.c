@@ -36,6 +36,14 @@ static int add_replaced(struct replaced_list *list, const struct blob_key *key,
     return 0;
 }
 
+/* What is published keeps its staging memory until it is committed; writers wait for that. */
+static bool memory_is_short(const struct writer *writer) {
+    const struct buffer_pool *buffers = writer->rank->store->buffers;
+    return atomic_load(&writer->rank->pending_bytes) > 0 &&
+           buffer_pool_used_bytes(buffers, BUFFER_STAGING) >=
+               buffer_pool_share_bytes(buffers, BUFFER_STAGING) / 4;
+}
+
 bool writer_commit_due(const struct writer *writer, uint64_t now_ns) {
     if (writer_touches_due(writer, now_ns))
         return true;
@@ -45,7 +53,8 @@ bool writer_commit_due(const struct writer *writer, uint64_t now_ns) {
            writer->queue.first || writer->stopping || writer->check_wanted ||
            writer->open->changes.count >= GROUP_CHANGES_DUE ||
            now_ns >= writer->open->opened_ns + writer->rank->store->config.commit_ns ||
-           atomic_load(&writer->rank->pending_bytes) >= COMMIT_PENDING_BYTES;
+           atomic_load(&writer->rank->pending_bytes) >= COMMIT_PENDING_BYTES ||
+           memory_is_short(writer);
 }
 
 void writer_close_group(struct writer *writer) {
@@ -282,6 +291,15 @@ static uint64_t last_change_of(const struct writer *writer, const struct group *
     return last;
 }
 
+/*
+ * Under the change lock: a change in the making may have read an entry whose record does not know
+ * its slot yet, and puts it back changed; the version that makes up for it must still be there.
+ */
+static void settle_in_overlay(struct rank *rank, const struct change *change) {
+    SCOPE_LOCK(&rank->change_lock);
+    change_settle_in_overlay(change, rank->overlay);
+}
+
 /* The group is durable: slots become LIVE before the overlay forgets where the bytes were. */
 static void settle_group(struct writer *writer, struct group *group,
                          const struct replaced_list *replaced) {
@@ -296,13 +314,12 @@ static void settle_group(struct writer *writer, struct group *group,
     stats_add(&rank->stats, committed_changes, group->changes.count);
     struct change *change;
     while ((change = change_list_take(&group->changes))) {
-        change_settle_in_overlay(change, rank->overlay);
+        settle_in_overlay(rank, change);
         change_destroy(change);
     }
     atomic_store(&writer->durable_change, durable);
     writer_wake_commit_waiters(writer, durable, group->error);
-    if (rank->store->events.committed)
-        rank->store->events.committed(rank->store->events.argument);
+    writer_tell_progress(writer);
     group->error = 0;
     group->opened_ns = 0;
 }

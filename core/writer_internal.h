@@ -158,6 +158,9 @@ bool writer_touches_due(const struct writer *writer, uint64_t now_ns);
 void writer_clear(struct writer *writer);
 void writer_wake_clear_waiters(struct writer *writer, int result);
 
+/* For who waits for the end of a stop. */
+void writer_tell_progress(const struct writer *writer);
+
 struct gc *writer_gc_of(const struct writer *writer, const struct pool *pool);
 
 #endif

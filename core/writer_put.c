@@ -250,6 +250,8 @@ void writer_complete_write(struct writer *writer, struct slab_request *done) {
         put->error = done->result;
     CHECK(put->in_flight > 0);
     put->in_flight--;
+    if (done->result == 0)
+        writer_tell_progress(writer);
     request->next_free = writer->free_requests;
     writer->free_requests = request;
     writer_submit_writes(writer);

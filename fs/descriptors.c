@@ -3,6 +3,7 @@
 #include "fs/descriptors.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 void descriptors_ensure_standard(void) {
@@ -29,4 +30,12 @@ void descriptors_keep_only(int fd) {
     if (kept > first)
         close_range(first, kept - 1, 0);
     close_range(kept < first ? first : kept + 1, ~0u, 0);
+}
+
+void descriptors_raise_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }

@@ -7,6 +7,9 @@
  * to be opened, a slab perhaps, would get the messages. First of all. */
 void descriptors_ensure_standard(void);
 
+/* As many as the hard limit allows: every slab is one. */
+void descriptors_raise_limit(void);
+
 /* Standard input, output and error become /dev/null: a terminal or a pipe is not kept waiting. */
 void descriptors_leave_standard(void);
 

@@ -9,6 +9,7 @@
 
 #include "core/cleanup.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,13 @@ enum {
     CAPABILITY_PTRACE = 19,
 };
 
-static bool read_text(pid_t pid, const char *what, char ret_text[TEXT_BYTES]) {
+/* False: there is nothing to read. Without a descriptor to read it with (*ret_blind), it cannot be
+ * told. */
+static bool read_text(pid_t pid, const char *what, char ret_text[TEXT_BYTES], bool *ret_blind) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    *ret_blind = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
     if (fd < 0)
         return false;
     ssize_t got = read(fd, ret_text, TEXT_BYTES - 1);
@@ -60,14 +64,21 @@ bool exited_stat_tells_signal(const char *stat) {
 
 bool exited_by_signal(pid_t pid) {
     char text[TEXT_BYTES];
-    if (pid <= 0 || !read_text(pid, "statm", text) || strncmp(text, "0 0 0 ", 6) != 0)
+    bool blind;
+    if (pid <= 0)
         return false;
-    return read_text(pid, "stat", text) && exited_stat_tells_signal(text);
+    /* Half a file is worse than a whole one that is lost: who cannot be seen counts as killed. */
+    if (!read_text(pid, "statm", text, &blind))
+        return blind;
+    if (strncmp(text, "0 0 0 ", 6) != 0)
+        return false;
+    return read_text(pid, "stat", text, &blind) ? exited_stat_tells_signal(text) : blind;
 }
 
 pid_t exited_process_of(pid_t thread) {
     char text[TEXT_BYTES];
-    if (thread <= 0 || !read_text(thread, "status", text))
+    bool blind;
+    if (thread <= 0 || !read_text(thread, "status", text, &blind))
         return 0;
     const char *line = strstr(text, "\nTgid:");
     return line ? (pid_t)strtol(line + strlen("\nTgid:"), NULL, 10) : 0;
@@ -75,9 +86,10 @@ pid_t exited_process_of(pid_t thread) {
 
 bool exited_can_see_all(void) {
     char text[TEXT_BYTES];
+    bool blind;
     if (geteuid() == 0)
         return true;
-    if (!read_text(getpid(), "status", text))
+    if (!read_text(getpid(), "status", text, &blind))
         return false;
     const char *line = strstr(text, "\nCapEff:");
     return line && (strtoull(line + strlen("\nCapEff:"), NULL, 16) >> CAPABILITY_PTRACE & 1);

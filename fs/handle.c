@@ -135,9 +135,11 @@ void handle_add_owner(struct handle *handle, uint64_t owner) {
     handle->owners[handle->owner_count++] = owner;
 }
 
-void handle_kill(struct handle *handle) {
-    if (atomic_exchange(&handle->dead, true))
+void handle_kill(struct handle *handle, int error) {
+    if (atomic_load(&handle->dead))
         return;
+    atomic_store(&handle->dead_error, error);
+    atomic_store(&handle->dead, true);
     stats_add(rank_get_stats(handle->rank), dead_writers, 1);
     buffer_destroy(handle->buffer);
     handle->buffer = NULL;

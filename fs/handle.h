@@ -59,7 +59,8 @@ struct handle {
     _Atomic unsigned pending;     /* enum pending; changed under lock */
     _Atomic bool written;         /* ever */
     _Atomic bool durable;         /* written with O_SYNC or O_DSYNC: its FLUSH waits */
-    _Atomic bool dead;            /* its writer was killed or a write failed: EIO from now on */
+    _Atomic bool dead;            /* its writer was killed or a write failed */
+    _Atomic int dead_error;       /* positive errno, which is the answer from then on */
     _Atomic bool cancelled;       /* unlinked or replaced by name: nothing will appear */
     _Atomic uint8_t payload_kind; /* of the file's key */
     _Atomic int64_t mtime_ns;     /* set explicitly after the last write; 0: not */
@@ -70,7 +71,9 @@ struct handle {
     /* under lock */
     struct version *base;
     struct buffer *buffer;
-    uint64_t *owners; /* lock owners that wrote since the last publish */
+    bool flushed;              /* closed by somebody since the last change */
+    uint64_t flushed_sequence; /* what the file's name led to then; 0: nothing */
+    uint64_t *owners;          /* lock owners that wrote since the last publish */
     unsigned owner_count, owner_room;
     /* Where the kernel takes the end to be, and appends, unless it has asked since: its LOOKUP may
      * have told the size of another version or of what another handle stages. */
@@ -101,6 +104,6 @@ void handle_unref(struct handle *handle); /* without locks */
 void handle_add_owner(struct handle *handle, uint64_t owner);
 bool handle_has_owner(const struct handle *handle, uint64_t owner);
 /* Under its lock: nothing of what it holds will ever be published. */
-void handle_kill(struct handle *handle);
+void handle_kill(struct handle *handle, int error);
 
 #endif

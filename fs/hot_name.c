@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names that are hot (rule P7): somebody was told ESTALE through them less than a second ago, so
+ * Names that are hot (rule P7): somebody was told ESTALE through them less than 10 s ago, so
  * their next lookups get inodes of their own. The name is hot, not the file or the inode.
  */
 #include "fs/file.h"

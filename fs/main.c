@@ -194,7 +194,7 @@ static int code_of_store_error(int error) {
     return error == -EBUSY ? EXIT_CODE_RANK_IN_USE : EXIT_CODE_STORE;
 }
 
-static void on_committed(void *argument) {
+static void on_progress(void *argument) {
     (void)argument;
     watchdog_note_progress();
 }
@@ -219,7 +219,7 @@ static int open_store(struct daemon *daemon) {
         return EXIT_CODE_MOUNT;
     }
     struct store_events events = fs_events(daemon->fs);
-    events.committed = on_committed;
+    events.progressed = on_progress;
     error = store_open(&options->config, &events, &daemon->store);
     if (error)
         return code_of_store_error(error);
@@ -380,6 +380,7 @@ int main(int argc, char **argv) {
     char message[OPTIONS_MESSAGE_BYTES];
     umask(0077); /* the store is private, whatever the caller's umask */
     descriptors_ensure_standard();
+    descriptors_raise_limit();
     sysinfo(&machine);
     if (options_parse(argc, argv, getenv(COLD_START_VARIABLE),
                       (uint64_t)machine.totalram * machine.mem_unit, &options, message) < 0) {

@@ -38,6 +38,8 @@ struct notifier {
     size_t first, count; /* in names, a ring */
     struct notifier_counts counts;
     struct queued_name names[NOTIFY_QUEUE_MAX];
+    uint64_t done;             /* of what was ever queued: sent, or covered by an epoch */
+    struct notify_call *calls; /* first come, first called */
 };
 
 int notifier_create(struct notifier **ret_notifier) {
@@ -54,6 +56,7 @@ static void drop_names(struct notifier *notifier) {
     for (; notifier->count > 0; notifier->count--) {
         free(notifier->names[notifier->first].name);
         notifier->first = (notifier->first + 1) % NOTIFY_QUEUE_MAX;
+        notifier->done++;
     }
 }
 
@@ -111,6 +114,23 @@ void notify_everything(struct notifier *notifier) {
     pthread_cond_signal(&notifier->queued);
 }
 
+void notify_when_sent(struct notifier *notifier, struct notify_call *call) {
+    if (notifier) {
+        SCOPE_LOCK(&notifier->mutex);
+        if (notifier->state == NOTIFIER_RUNNING) {
+            struct notify_call **last = &notifier->calls;
+            while (*last)
+                last = &(*last)->next;
+            call->next = NULL;
+            call->due = notifier->done + notifier->count + notifier->everything;
+            *last = call;
+            pthread_cond_signal(&notifier->queued);
+            return;
+        }
+    }
+    call->sent(call);
+}
+
 void notifier_get_counts(struct notifier *notifier, struct notifier_counts *ret_counts) {
     *ret_counts = (struct notifier_counts){0};
     if (!notifier)
@@ -128,6 +148,7 @@ static void send_everything(struct notifier *notifier) {
     int error = notifier->output.everything(notifier->output.argument);
     pthread_mutex_lock(&notifier->mutex);
     notifier->counts.everything += error == 0;
+    notifier->done++;
 }
 
 static void send_first_name(struct notifier *notifier) {
@@ -140,6 +161,16 @@ static void send_first_name(struct notifier *notifier) {
     free(queued.name);
     pthread_mutex_lock(&notifier->mutex);
     notifier->counts.entries++;
+    notifier->done++;
+}
+
+/* Under the mutex, which is left meanwhile. */
+static void run_first_call(struct notifier *notifier) {
+    struct notify_call *call = notifier->calls;
+    notifier->calls = call->next;
+    pthread_mutex_unlock(&notifier->mutex);
+    call->sent(call);
+    pthread_mutex_lock(&notifier->mutex);
 }
 
 static void *run_notifier(void *argument) {
@@ -147,13 +178,17 @@ static void *run_notifier(void *argument) {
     thread_role = THREAD_NOTIFIER;
     SCOPE_LOCK(&notifier->mutex);
     while (notifier->state == NOTIFIER_RUNNING) {
-        if (notifier->everything)
+        if (notifier->calls && notifier->calls->due <= notifier->done)
+            run_first_call(notifier);
+        else if (notifier->everything)
             send_everything(notifier);
         else if (notifier->count > 0)
             send_first_name(notifier);
         else
             pthread_cond_wait(&notifier->queued, &notifier->mutex);
     }
+    while (notifier->calls)
+        run_first_call(notifier);
     return NULL;
 }
 

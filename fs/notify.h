@@ -55,6 +55,17 @@ void notify_entry(struct notifier *notifier, uint64_t parent_node, const char *n
 /* All names. Replaces whatever is queued. */
 void notify_everything(struct notifier *notifier);
 
+/*
+ * Calls back on the notifier thread when the kernel has been told of all that was queued before; at
+ * once where nothing is ever sent, and at the latest when the notifier stops. Must not wait.
+ */
+struct notify_call {
+    void (*sent)(struct notify_call *call);
+    struct notify_call *next; /* the notifier's own, as is: */
+    uint64_t due;
+};
+void notify_when_sent(struct notifier *notifier, struct notify_call *call);
+
 struct notifier_counts {
     uint64_t entries;    /* sent */
     uint64_t everything; /* epochs sent */

@@ -182,7 +182,7 @@ void op_submit(struct op *op) {
             op->result = -EINPROGRESS;
             STAILQ_INSERT_TAIL(&handle->queue, op, next);
         } else {
-            handle_kill(handle);
+            handle_kill(handle, -op->result);
         }
     }
     bool done = op->result != -EINPROGRESS;

@@ -36,7 +36,7 @@ static int refuse_too_large(struct handle *handle, uint64_t bytes) {
 static int fail(struct handle *handle, int result) {
     if (result == -ENOSPC)
         stats_add(rank_get_stats(handle->rank), no_space, 1);
-    handle_kill(handle);
+    handle_kill(handle, -result);
     return result;
 }
 
@@ -146,11 +146,13 @@ static int step_flush(struct op *op) {
     if (result == -EINPROGRESS)
         return result;
     atomic_store(&handle->flushed_ns, clock_monotonic_ns());
-    if (result < 0)
-        handle_kill(handle);
-    else
-        remember_version(op);
-    return result;
+    if (result < 0) {
+        handle_kill(handle, -result);
+        return result;
+    }
+    remember_version(op);
+    publish_note_flush(handle);
+    return 0;
 }
 
 static int step_fsync(struct op *op) {
@@ -158,14 +160,14 @@ static int step_fsync(struct op *op) {
     if (result == 0)
         remember_version(op);
     else if (result != -EINPROGRESS)
-        handle_kill(op->handle);
+        handle_kill(op->handle, -result);
     return result;
 }
 
 static int step_release(struct op *op) {
     struct handle *handle = op->handle;
     if (op->killed && (atomic_load(&handle->pending) & PENDING_MMAP))
-        handle_kill(handle);
+        handle_kill(handle, EIO);
     int result = publish_step(op);
     if (result != -EINPROGRESS)
         handle->released = true;
@@ -187,7 +189,7 @@ int op_step(struct op *op) {
         give_up_waiting(op);
         if (op->kind == OP_RELEASE)
             handle->released = true;
-        return -EIO;
+        return -atomic_load(&handle->dead_error);
     }
     switch (op->kind) {
     case OP_WRITE:

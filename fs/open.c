@@ -151,6 +151,7 @@ static int decide_write(struct fs *fs, struct opening *opening) {
 
 void open_abandon(struct handle *handle, bool entry_counted) {
     struct fs *fs = handle->fs;
+    atomic_store(&handle->dead_error, EIO);
     atomic_store(&handle->dead, true);
     if (entry_counted) {
         SCOPE_LOCK(&fs->lock);

@@ -82,19 +82,34 @@ void control_read(fuse_req_t request, struct handle *handle, size_t count, off_t
 
 struct command {
     struct waiter waiter;
-    struct park *park;
+    struct notify_call call;
+    struct fs *fs;
+    bool clears;
+    int result;
     fuse_req_t request;
     size_t count;
 };
 
-static void finish_command(struct waiter *waiter, int result) {
-    struct command *command = (struct command *)waiter;
-    if (result < 0)
-        fuse_reply_err(command->request, -result);
+static void answer_command(struct notify_call *call) {
+    struct command *command = (struct command *)((char *)call - offsetof(struct command, call));
+    struct park *park = &command->fs->park;
+    if (command->result < 0)
+        fuse_reply_err(command->request, -command->result);
     else
         fuse_reply_write(command->request, command->count);
-    park_end_wait(command->park);
+    park_end_wait(park);
     free(command);
+}
+
+/* What was cleared is gone for the caller when the kernel has forgotten it, too. */
+static void finish_command(struct waiter *waiter, int result) {
+    struct command *command = (struct command *)waiter;
+    command->result = result;
+    command->call.sent = answer_command;
+    if (command->clears)
+        notify_when_sent(command->fs->notifier, &command->call);
+    else
+        answer_command(&command->call);
 }
 
 void control_run(fuse_req_t request, const struct handle *handle, const char *text, size_t count) {
@@ -103,7 +118,8 @@ void control_run(fuse_req_t request, const struct handle *handle, const char *te
     if (!command)
         return (void)fuse_reply_err(request, ENOMEM);
     *command = (struct command){
-        .waiter = {.wake = finish_command}, .park = &fs->park, .request = request, .count = count};
+        .waiter = {.wake = finish_command}, .fs = fs, .request = request, .count = count};
+    command->clears = count >= 5 && memcmp(text, "clear", 5) == 0;
     park_begin_wait(&fs->park);
     int result = control_write(fs->store, text, count, &command->waiter);
     if (result != -EINPROGRESS)

@@ -12,6 +12,14 @@
 
 enum { TICK_NS = 1000000000 };
 
+/* How long a grower has asked for nothing when it counts as stopped: as large as files have been
+ * until now; before any was published; and smaller than that. */
+enum {
+    GROWER_WHOLE_NS = 50 * 1000 * 1000,
+    GROWER_UNKNOWN_NS = 100 * 1000 * 1000,
+    GROWER_INTERRUPTED_NS = 1000 * 1000 * 1000,
+};
+
 int park_init(struct park *park) {
     pthread_condattr_t monotonic;
     if (pthread_condattr_init(&monotonic) != 0)
@@ -120,9 +128,11 @@ uint64_t park_want_memory(struct fs *fs) {
     return fs->park.frees;
 }
 
-void task_wait_memory(struct task *task, uint64_t note) {
+void task_wait_memory(struct task *task, const struct handle *handle, uint64_t note) {
     struct park *park = &task->fs->park;
     SCOPE_LOCK(&park->lock);
+    if (handle && park->grower == handle)
+        park->grower_waits = true;
     struct task *later;
     TAILQ_FOREACH(later, &park->starved, entry)
     if (later->deadline_ns > task->deadline_ns)
@@ -136,6 +146,7 @@ void task_wait_memory(struct task *task, uint64_t note) {
         park->memory_freed = true;
     if (park->draining)
         task->deadline_ns = 0;
+    park->poked = true;
     pthread_cond_signal(&park->changed);
 }
 
@@ -158,31 +169,65 @@ static uint64_t capacity_of(const struct handle *handle) {
     return handle->buffer ? buffer_capacity_bytes(handle->buffer) : 0;
 }
 
+/* Under the park's lock. It may be whole and just not closed yet; one that was interrupted needs
+ * the reserve to itself. */
+static bool grower_has_stopped(const struct park *park, uint64_t now_ns) {
+    uint64_t idle_ns = now_ns - park->grower_active_ns;
+    if (park->grower_waits)
+        return false;
+    if (park->grower_bytes < park->largest_bytes)
+        return idle_ns >= GROWER_INTERRUPTED_NS;
+    return idle_ns >= (park->largest_bytes ? GROWER_WHOLE_NS : GROWER_UNKNOWN_NS);
+}
+
+/* Under the park's lock. */
+static void make_grower(struct park *park, struct handle *handle, uint64_t now_ns) {
+    if (park->grower)
+        count_staged(park, park->grower, park->grower_bytes);
+    park->grower = handle;
+    park->grower_bytes = capacity_of(handle);
+    park->grower_active_ns = now_ns;
+    park->grower_waits = false;
+    count_staged(park, handle, 0);
+}
+
 bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes) {
     struct buffer_pool *pool = store_buffers(fs->store);
     struct park *park = &fs->park;
     uint64_t share = buffer_pool_share_bytes(pool, BUFFER_STAGING);
     uint64_t grown_bytes = capacity_of(handle) + bytes;
+    uint64_t now_ns = clock_monotonic_ns();
     SCOPE_LOCK(&park->lock);
-    if (park->grower == handle)
+    if (park->grower == handle) {
+        park->grower_bytes = grown_bytes;
+        park->grower_active_ns = now_ns;
+        park->grower_waits = false;
         return true;
+    }
     if (buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes <= share / 2 &&
         park->staged_bytes - handle->counted_bytes + grown_bytes <= room_beside_grower(fs, share)) {
         count_staged(park, handle, grown_bytes);
         return true;
     }
-    if (park->grower)
+    if (park->grower && !grower_has_stopped(park, now_ns))
         return false;
-    park->grower = handle;
-    count_staged(park, handle, 0);
+    make_grower(park, handle, now_ns);
     return true;
 }
 
 void park_did_not_grow(struct fs *fs, struct handle *handle) {
     struct park *park = &fs->park;
     SCOPE_LOCK(&park->lock);
-    if (park->grower != handle)
+    if (park->grower == handle)
+        park->grower_bytes = capacity_of(handle);
+    else
         count_staged(park, handle, capacity_of(handle));
+}
+
+void park_note_published(struct fs *fs, uint64_t bytes) {
+    SCOPE_LOCK(&fs->park.lock);
+    if (fs->park.largest_bytes < bytes)
+        fs->park.largest_bytes = bytes;
 }
 
 void park_end_growing(struct fs *fs, struct handle *handle) {
@@ -218,8 +263,8 @@ void park_give_payload(struct park *park, uint64_t bytes) {
 static void take_runnable(struct park *park, uint64_t now_ns, struct task_list *ret_tasks) {
     TAILQ_CONCAT(ret_tasks, &park->ready, entry);
     struct task *task;
-    while ((task = TAILQ_FIRST(&park->starved)) &&
-           (park->memory_freed || task->deadline_ns <= now_ns)) {
+    bool try_again = park->memory_freed || (park->grower && grower_has_stopped(park, now_ns));
+    while ((task = TAILQ_FIRST(&park->starved)) && (try_again || task->deadline_ns <= now_ns)) {
         TAILQ_REMOVE(&park->starved, task, entry);
         task->result = task->deadline_ns <= now_ns ? -ETIMEDOUT : 0;
         TAILQ_INSERT_TAIL(ret_tasks, task, entry);
@@ -229,6 +274,9 @@ static void take_runnable(struct park *park, uint64_t now_ns, struct task_list *
 
 static void wait_for_change(struct park *park, uint64_t until_ns) {
     struct task *starved = TAILQ_FIRST(&park->starved);
+    uint64_t grower_ns = clock_monotonic_ns() + GROWER_WHOLE_NS;
+    if (starved && park->grower && grower_ns < until_ns)
+        until_ns = grower_ns;
     if (starved && starved->deadline_ns < until_ns)
         until_ns = starved->deadline_ns;
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),

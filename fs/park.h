@@ -50,12 +50,16 @@ struct park {
     bool stopping;
     bool poked; /* something about deadlines changed */
     bool memory_freed;
-    uint64_t frees;           /* of staging memory, as far as we heard */
-    unsigned waiting;         /* tasks that core has, or that are about to run */
-    struct task_list ready;   /* woken */
-    struct task_list starved; /* for memory, by deadline */
-    struct handle *grower;    /* may use the staging share's reserve */
-    uint64_t staged_bytes;    /* in buffers of all other handles, not published */
+    uint64_t frees;            /* of staging memory, as far as we heard */
+    unsigned waiting;          /* tasks that core has, or that are about to run */
+    struct task_list ready;    /* woken */
+    struct task_list starved;  /* for memory, by deadline */
+    struct handle *grower;     /* may use the staging share's reserve */
+    uint64_t grower_bytes;     /* what its buffer has */
+    uint64_t grower_active_ns; /* monotonic: when it last asked for more */
+    bool grower_waits;         /* for what it asked for */
+    uint64_t largest_bytes;    /* published through this mount */
+    uint64_t staged_bytes;     /* in buffers of all other handles, not published */
     /* atomic */
     _Atomic uint64_t payload_bytes; /* copies that waiting WRITEs keep */
 };
@@ -82,19 +86,22 @@ void park_end_wait(struct park *park);
 /*
  * Waiting for staging memory, missing no wake-up: note = park_want_memory, try once more, and when
  * that fails task_wait_memory(note): run is called with 0 when memory came free, or -ETIMEDOUT at
- * task->deadline_ns.
+ * task->deadline_ns. handle: whose buffer is to grow, or NULL.
  */
 uint64_t park_want_memory(struct fs *fs);
-void task_wait_memory(struct task *task, uint64_t note);
+void task_wait_memory(struct task *task, const struct handle *handle, uint64_t note);
 
 /*
  * The second half of the staging share is for one growing file at a time, the grower, and the other
  * half-written ones together stay so small that it fits beside them: so they cannot starve each
- * other for good. False: wait for memory. True: the bytes count as staged; then either the handle's
- * buffer grows or park_did_not_grow is called.
+ * other for good. A grower that has stopped asking gives the role up: some clients close nothing
+ * before many files are written. False: wait for memory. True: the bytes count as staged; then
+ * either the handle's buffer grows or park_did_not_grow is called.
  */
 bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes);
 void park_did_not_grow(struct fs *fs, struct handle *handle);
+/* A file of this size was published: what a whole file looks like. */
+void park_note_published(struct fs *fs, uint64_t bytes);
 /* The handle's buffer is published, or gone. */
 void park_end_growing(struct fs *fs, struct handle *handle);
 

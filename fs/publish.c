@@ -22,6 +22,21 @@ bool publish_is_due(const struct handle *handle) {
     return atomic_load(&handle->size_bytes) > 0 && atomic_load(&handle->written);
 }
 
+void publish_note_flush(struct handle *handle) {
+    struct blob_record current;
+    SCOPE_LOCK(&handle->fs->lock);
+    handle->flushed = true;
+    handle->flushed_sequence = file_get_current(handle->file, &current) ? current.sequence : 0;
+}
+
+/* RELEASE comes late: what was published since the last close is newer than what it would. */
+static bool is_outdated(const struct op *op) {
+    const struct handle *handle = op->handle;
+    struct blob_record current;
+    return op->kind == OP_RELEASE && handle->flushed && file_get_current(handle->file, &current) &&
+           current.sequence != handle->flushed_sequence;
+}
+
 static void give_reservation_back(struct op *op) {
     if (op->reserved)
         rank_unreserve(&op->task.reservation);
@@ -75,7 +90,8 @@ static int publish_now(struct op *op, uint64_t checksum) {
     struct blob_record record;
     struct version *version;
     bool replaces = file_get_current(handle->file, &record);
-    bool empty = atomic_load(&handle->size_bytes) == 0;
+    uint64_t size = atomic_load(&handle->size_bytes);
+    bool empty = size == 0;
     struct publication publication = {
         .buffer = empty ? NULL : handle->buffer,
         .payload_checksum = checksum,
@@ -88,6 +104,7 @@ static int publish_now(struct op *op, uint64_t checksum) {
         return result;
     op->reserved = false;
     op->published = true;
+    park_note_published(fs, size);
     if (empty)
         buffer_destroy(handle->buffer);
     settle(fs, handle, version, &record, replaces);
@@ -125,7 +142,7 @@ int publish_step(struct op *op) {
             hashed = true;
         }
         pthread_mutex_lock(&fs->lock);
-        bool due = publish_is_due(handle);
+        bool due = publish_is_due(handle) && !is_outdated(op);
         uint8_t kind = handle->file->key.kind;
         bool ready = due && op->reserved && op->reserved_kind == kind;
         if (ready)

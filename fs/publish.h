@@ -15,6 +15,9 @@ struct op;
  * never published, nor is a hash-named one that was not written. */
 bool publish_is_due(const struct handle *handle);
 
+/* Under the handle's lock, at a FLUSH: what RELEASE publishes later is as old as this. */
+void publish_note_flush(struct handle *handle);
+
 /*
  * Under the handle's lock. 0: published, or there is nothing to publish; -EINPROGRESS: call again
  * when the operation goes on; -ENOSPC, -EFBIG, other -errno: not published.

@@ -78,7 +78,7 @@ static int make_room(struct copy *copy) {
     if (buffer_create(pool, BUFFER_STAGING, bytes, &copy->buffer) == 0)
         return 0;
     copy->waits_for = COPY_MEMORY;
-    task_wait_memory(&copy->task, note);
+    task_wait_memory(&copy->task, NULL, note);
     return -EINPROGRESS;
 }
 

@@ -61,7 +61,7 @@ static int wait_for_memory(struct op *op, uint64_t need_bytes) {
     if (try_grow(handle, need_bytes) == 0)
         return 0;
     op->wait = WAIT_MEMORY;
-    task_wait_memory(task, note);
+    task_wait_memory(task, handle, note);
     return -EINPROGRESS;
 }
 
@@ -136,6 +136,7 @@ int staging_prepare(struct op *op, uint64_t end_bytes, uint64_t keep_bytes) {
 /* changes */
 
 static void note_change(struct handle *handle) {
+    handle->flushed = false;
     atomic_store(&handle->changed_ns, clock_real_ns());
     atomic_store(&handle->mtime_ns, 0);
 }

@@ -2,7 +2,7 @@
 /*
  * The bound on stopping: a disk that does not answer must not keep the process, its rank and its
  * clients for ever. What is lost then is what was not committed (W5). A disk that answers slowly is
- * waited for: nothing that was closed is lost as long as commits come.
+ * waited for: nothing that was closed is lost as long as writes and commits come.
  */
 #ifndef CPL3_FS_WATCHDOG_H
 #define CPL3_FS_WATCHDOG_H
@@ -10,13 +10,13 @@
 #include "fs/guardian.h"
 
 enum {
-    WATCHDOG_MS = 4500,      /* without a commit; within the 5 s that are promised */
+    WATCHDOG_MS = 4500,      /* without progress; within the 5 s that are promised */
     WATCHDOG_MOST_MS = 60000 /* in all */
 };
 
 /* From here on the process ends in time, with EXIT_CODE_STOPPED_LATE if not by itself. */
 void watchdog_start(const struct guardian *guardian, const char *mountpoint);
-/* Any thread: something was committed. */
+/* Any thread: the disk has taken something. */
 void watchdog_note_progress(void);
 /* Everything is committed: what is left is the process's own. */
 void watchdog_stop(void);

@@ -22,6 +22,7 @@ class Client:
     name = ""  # as in the table that is printed and in README
     direct_publish = False  # writes the final name, without a temp and rename
     index_in_memory = False  # a new process of it finds nothing of what is stored
+    miss_limit = ""  # why even a plain miss of a page that it saw is too much for the client
     limits = {}  # fault name -> why the client itself cannot stand it, whatever the file system does
 
     def __init__(self, root):

@@ -146,7 +146,9 @@ class Job:
         excuse = next((self._client.limits[w] for w in words if w in self._client.limits), None)
         column = f"{each.name} {size} {engine}"
         text = "\n".join(dict.fromkeys(verdict.wrong[:DIFFERENCES_SHOWN]))
-        if not verdict.wrong:
+        if not verdict.wrong and verdict.misses and self._client.miss_limit:
+            self._report("faults", column, "limit", self._client.miss_limit)
+        elif not verdict.wrong:
             text = f"{verdict.hits}/{verdict.misses}/{verdict.errors}"
             self._report("faults", column, "ok", text)
         elif excuse and fit and verdict.excusable:

@@ -25,6 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class LlmdFs(Client):
     name = "llmd-fs"
+    miss_limit = "it does not look at a failed read: the engine goes on with what its buffer held"
     limits = {"kill-daemon": "a read that fails leaves the engine with what its buffer held"}
 
     def __init__(self, root):

@@ -21,6 +21,7 @@ PAGE = "archive/data/0"
 class TensorrtExample(Client):
     name = "tensorrt-example"
     direct_publish = True
+    miss_limit = GONE
     limits = {"evict": GONE, "corrupt": GONE}
 
     def start(self):

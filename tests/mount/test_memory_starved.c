@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 
+#include "tests/support/files.h"
 #include "tests/support/mount.h"
 #include "tests/support/process.h"
 
@@ -60,4 +61,31 @@ Test(memory_starved, files_beyond_half_of_the_share_get_done_one_after_the_other
 
 Test(memory_starved, files_of_a_third_of_the_share_get_done_too) {
     check_all_get_done(MAX_FILE / 3 / PIECE * PIECE);
+}
+
+enum { HELD = 8, HELD_BYTES = 1400 << 10 };
+
+/* As clients do that write all pages of a request before they close any. */
+static int write_before_any_close(void *unused) {
+    static char bytes[HELD_BYTES];
+    int fds[HELD];
+    (void)unused;
+    for (unsigned i = 0; i < HELD; i++) {
+        fds[i] = open(mount_path(&mount_, "held-%u", i), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        fill_pattern(bytes, HELD_BYTES, i, 0);
+        if (fds[i] < 0 || write(fds[i], bytes, HELD_BYTES) != HELD_BYTES)
+            return complain("file %u: %s", i, strerror(errno));
+    }
+    for (unsigned i = 0; i < HELD; i++)
+        if (close(fds[i]) != 0)
+            return complain("closing file %u: %s", i, strerror(errno));
+    return 0;
+}
+
+Test(memory_starved, files_that_fit_together_can_all_be_written_before_any_is_closed) {
+    for (int round = 0; round < 2; round++) {
+        cr_expect_eq(child_wait(child_start(write_before_any_close, NULL), 60), 0);
+        for (unsigned i = 0; i < HELD; i++)
+            cr_expect_eq(file_check(mount_path(&mount_, "held-%u", i), HELD_BYTES, i), 0);
+    }
 }

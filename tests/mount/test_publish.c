@@ -191,6 +191,25 @@ Test(publish, a_cancelled_writer_does_not_disturb_the_next_file_of_that_name) {
     }
 }
 
+/* RELEASE comes when the mapping goes: long after the close, and after what others wrote since. */
+Test(publish, what_was_written_after_a_close_is_not_undone_by_its_release) {
+    const char *path = mount_path(&mount, "file");
+    for (int mapped = 0; mapped < 2; mapped++) {
+        int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        cr_assert_geq(fd, 0);
+        cr_assert_eq(ftruncate(fd, 5000), 0);
+        char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        cr_assert_neq(map, MAP_FAILED);
+        if (mapped)
+            memset(map, 'm', 5000);
+        cr_assert_eq(close(fd), 0);
+        cr_assert_eq(file_put(path, 3000, 7), 0);
+        cr_assert_eq(munmap(map, 5000), 0);
+        mount_wait_released(&mount);
+        cr_expect_eq(file_check(path, 3000, 7), 0, "%s", mapped ? "written map" : "size only");
+    }
+}
+
 Test(publish, an_exclusive_create_fails_for_a_staged_and_for_a_published_name) {
     const int flags = O_CREAT | O_EXCL | O_WRONLY;
     for (int i = 0; i < NAMES; i++) {

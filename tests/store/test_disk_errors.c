@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/rank.h"
@@ -232,5 +233,23 @@ Test(disk_errors, flipped_headers_are_free_after_a_load) {
     cr_assert_eq(store_world_open(&world), 0);
     cr_expect_eq(world.rank->cold_start.live_slots, 16);
     cr_expect_eq(world.rank->cold_start.pruned_records, 64);
+    cr_expect_eq(world_verify(world.rank), 0);
+}
+
+Test(disk_errors, a_slab_that_cannot_be_opened_costs_its_pages_only_while_it_cannot) {
+    char slab[160];
+    cr_assert_eq(store_world_open(&world), 0);
+    snprintf(slab, sizeof(slab), "%s/rank0/any-%lu.slab", world.path, slot_bytes_for_page(100000));
+    cr_assert_eq(mkdir(slab, 0700), 0);
+    cr_assert_eq(world_put(world.rank, 1, 100000, 1), 0);
+    cr_assert_eq(world_put(world.rank, 2, 5000, 1), 0);
+    world_commit(world.rank);
+    cr_expect_not(world_has(world.rank, 1, 100000, 1));
+    cr_expect(world_has(world.rank, 2, 5000, 1), "other sizes go on");
+    cr_expect_eq(stats_get(rank_get_stats(world.rank), withdrawn), 1);
+    cr_assert_eq(rmdir(slab), 0);
+    cr_assert_eq(world_put(world.rank, 1, 100000, 2), 0);
+    world_commit(world.rank);
+    cr_expect(world_has(world.rank, 1, 100000, 2));
     cr_expect_eq(world_verify(world.rank), 0);
 }

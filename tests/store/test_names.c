@@ -2,10 +2,13 @@
 /* Names, directories, renames and listings at the store's door. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/rank.h"
 #include "tests/support/store_world.h"
 
@@ -205,4 +208,48 @@ Test(names, an_evicted_file_loses_its_name_too) {
     struct list_entry *entries = calloc(4000, sizeof(*entries));
     cr_expect_eq(list_all(root, 500, entries, 4000), usage.live_slots);
     free(entries);
+}
+
+/* a change while its blob is being committed */
+
+struct committing {
+    _Atomic bool stop;
+};
+
+/* One commit after the other: each lets go of what others are just changing. */
+static void *commit_all_the_time(void *argument) {
+    struct committing *committing = argument;
+    while (!atomic_load(&committing->stop))
+        world_commit(world.rank);
+    return NULL;
+}
+
+static void put_move_and_find(unsigned i) {
+    struct blob_key key;
+    struct version *version;
+    struct attributes attributes = {.set = ATTRIBUTE_MODE, .mode = 0600};
+    cr_assert_eq(world_put_named(world.rank, root, "temp", i, i % 2 ? 60 : 5000, 1, &key), 0);
+    /* Any moment of its commit may be the one. */
+    uint64_t until_ns = clock_monotonic_ns() + i * 7919 % 1500 * 1000;
+    while (clock_monotonic_ns() < until_ns)
+        continue;
+    cr_assert_eq(rename_to(root, "temp", root, "final"), 0);
+    cr_assert_eq(rank_open_version(world.rank, &key, 0, &version, NULL), 0, "round %u", i);
+    version_unref(version);
+    cr_assert_eq(rank_set_blob_attributes(world.rank, &key, &attributes), 0, "round %u", i);
+    cr_assert_eq(rank_open_version(world.rank, &key, 0, &version, NULL), 0, "round %u", i);
+    version_unref(version);
+}
+
+Test(names, a_blob_is_found_after_each_change_made_while_it_is_committed) {
+    enum { ROUNDS = 2000 };
+    struct committing committing = {.stop = false};
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, commit_all_the_time, &committing), 0);
+    for (unsigned i = 0; i < ROUNDS; i++)
+        put_move_and_find(i);
+    atomic_store(&committing.stop, true);
+    pthread_join(thread, NULL);
+    cr_expect_eq(stats_get(rank_get_stats(world.rank), corrupt), 0);
+    cr_expect_eq(world_verify(world.rank), 0);
 }

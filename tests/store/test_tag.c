@@ -111,6 +111,30 @@ Test(tag, a_damaged_file_is_another_tag) {
     }
 }
 
+/* Another layout has pages of another size: under the same tag that is a mistake. */
+Test(tag, another_tag_may_come_with_other_payload_kinds) {
+    store_world_close(&world);
+    world.config.kind_count = 1;
+    strcpy(world.config.kinds[0].name, "kv");
+    world.config.kinds[0].payload_bytes = 100000;
+    world.config.kinds[0].slots = 50;
+    world.config.cold_start = COLD_START_LOAD;
+    char slab[160];
+    cr_assert_eq(store_world_open(&world), 0);
+    store_world_close(&world);
+    snprintf(slab, sizeof slab, "%s/rank0/kv-102400.slab", world.path);
+    cr_assert_eq(file_put_text(slab, "a page"), 0);
+    world.config.kinds[0].payload_bytes = 200000;
+    cr_expect_eq(store_world_open(&world), -EINVAL);
+    strcpy(world.config.tag, "llama-8b, pages of 200000 bytes");
+    cr_assert_eq(store_world_open(&world), 0);
+    cr_expect_eq(pages_left(), 0);
+    store_world_close(&world);
+    world.config.kind_count = 0;
+    strcpy(world.config.tag, "no kinds");
+    cr_assert_eq(store_world_open(&world), 0);
+}
+
 Test(tag, read_only_refuses_another_tag_and_changes_nothing) {
     store_world_close(&world);
     world.config.read_only = true;
