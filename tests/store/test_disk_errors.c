@@ -214,6 +214,7 @@ Test(disk_errors, every_flipped_header_byte_and_any_payload_byte_is_a_miss) {
         found += world_has(world.rank, i, PAGE, 1);
     cr_expect_eq(found, 8);
     cr_expect_eq(stats_get(&world.rank->stats, corrupt), 72);
+    world_commit(world.rank); /* the write thread tells */
     cr_expect_eq(world.gone_events, 72);
     for (unsigned i = 0; i < 80; i++)
         cr_assert_eq(world_put(world.rank, i, PAGE, 2), 0);
