@@ -57,8 +57,9 @@ objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all deps test check check-layers check-format check-tsan check-clients check-posix check-scale bench bench-quick demo install \
-        clean help build-tests build-clients build-stress FORCE
+.PHONY: all deps test check check-layers check-format check-tsan check-clients check-posix \
+        check-scale bench bench-deps bench-quick demo install clean help build-tests build-clients \
+        build-stress FORCE
 
 all: $(B)/cpl3fs $(B)/cpl3 ## build/cpl3fs (the daemon) and build/cpl3 (the tool); also VARIANT=asan|tsan|debug
 
@@ -169,12 +170,15 @@ check-scale: all ## a million small files: listings, lookups, memory; needs root
 $(B)/bench/measure: $(call objects,$(wildcard tests/bench/*.c)) $(B)/libcore.a
 	@mkdir -p $(@D)
 	$(call SAY,link $@)
-	$(Q)$(LINK) -o $@ $^ $(CORE_LIBS)
+	$(Q)$(LINK) -o $@ $^ -lrocksdb $(CORE_LIBS)
 
-bench: all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 15 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
+bench-deps:
+	@tools/install-deps gnuplot-nox strace librocksdb-dev
+
+bench: bench-deps all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 15 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
 	@tests/bench/run $(BENCH_FLAGS)
 
-bench-quick: all $(B)/bench/measure ## the same with fewer sizes and repetitions, 2 minutes
+bench-quick: bench-deps all $(B)/bench/measure ## the same with fewer sizes and repetitions, 2 minutes
 	@tests/bench/run --quick $(BENCH_FLAGS)
 
 # ---- the rest --------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ struct target *bench_find_target(struct bench *bench, const struct engine *engin
     give_up("engine %s is not measured", engine->name);
 }
 
-/* ---- arguments ------------------------------------------------------------------------------- */
+/* arguments */
 
 static unsigned long parse_number(const char *text) {
     char *end;
@@ -91,7 +91,7 @@ static void parse(int argc, char **argv, struct arguments *arguments) {
     arguments->csv = argv[optind + 1];
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* running */
 
 static void run_suites(struct bench *bench, const struct arguments *arguments) {
     bench->client = client_create(OBJECT_BYTES_MAX);

@@ -31,7 +31,7 @@ struct thread {
     uint64_t start_ns, end_ns;
 };
 
-/* ---- buffers --------------------------------------------------------------------------------- */
+/* buffers */
 
 static uint64_t own_huge_kib(void) {
     char line[256];
@@ -89,7 +89,7 @@ unsigned client_huge_percent(const struct client *client) {
     return client->huge_percent;
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
+/* threads */
 
 /* A step through all ids in an order that is not the one they were put in. */
 static uint64_t scattered(const struct job *job, uint64_t operation) {

@@ -40,7 +40,7 @@ void daemon_init(struct daemon *daemon, const char *directory) {
         give_up("making %s: %m", daemon->point);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* life */
 
 static bool has_ended(struct daemon *daemon) {
     int status;
@@ -102,7 +102,7 @@ void daemon_stop(struct daemon *daemon) {
         give_up("unmounted, but the daemon does not end; its log is %s", daemon->log);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* memory */
 
 /* The thread that faults the payload memory in ends when it is done. */
 static bool is_touching(const struct daemon *daemon) {
@@ -142,7 +142,7 @@ void daemon_get_memory(const struct daemon *daemon, struct daemon_memory *ret_me
         give_up("%s does not tell VmRSS and RssAnon", path);
 }
 
-/* ---- talking to it --------------------------------------------------------------------------- */
+/* talking to it */
 
 void daemon_control(const struct daemon *daemon, const char *command) {
     char path[DAEMON_PATH_MAX + 32];

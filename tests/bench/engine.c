@@ -12,7 +12,7 @@
 
 static const struct engine *const engines[] = {
     &engine_cpl3, &engine_ext4_buffered, &engine_ext4_direct_plain, &engine_ext4_direct_huge,
-    &engine_raw,  &engine_ext4_lru,
+    &engine_raw,  &engine_ext4_lru,      &engine_rocksdb,
 };
 enum { ENGINES = sizeof engines / sizeof engines[0] };
 static_assert(sizeof engines / sizeof engines[0] <= ENGINES_MAX);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is compared: an engine keeps objects by id, and all engines are driven by one client program
- * (client.c). To add one (RocksDB with blob files, another cache): an engine_<name>.c with its
- * table, a line in engine.c, and its name among those in report.py.
+ * (client.c). To add one: an engine_<name>.c with its table, a line in engine.c, and its name
+ * among those in report.py.
  *
  * Functions end the program on errors. NULL in a table: the engine has nothing to do there.
  */
@@ -17,6 +17,7 @@
 
 struct lru;
 struct raw_queue;
+struct rocks;
 struct target;
 
 enum { ENGINE_PATH_MAX = DAEMON_PATH_MAX + 128, ENGINE_NAME_BYTES = 64 };
@@ -79,7 +80,8 @@ struct target {
     char daemon_options[128];
     int raw_fd; /* engine_raw's */
     uint64_t raw_bytes;
-    struct lru *lru; /* engine_ext4_lru's */
+    struct lru *lru;     /* engine_ext4_lru's */
+    struct rocks *rocks; /* engine_rocksdb's */
 };
 
 extern const struct engine engine_cpl3;
@@ -88,6 +90,7 @@ extern const struct engine engine_ext4_direct_plain;
 extern const struct engine engine_ext4_direct_huge;
 extern const struct engine engine_raw;
 extern const struct engine engine_ext4_lru;
+extern const struct engine engine_rocksdb;
 
 enum { ENGINES_MAX = 8 };
 

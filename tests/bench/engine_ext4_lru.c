@@ -39,7 +39,7 @@ struct lru {
     struct entry *by_id;
 };
 
-/* ---- the list: under lock -------------------------------------------------------------------- */
+/* the list: under lock */
 
 static void add_hottest(struct lru *lru, uint64_t id, uint64_t bytes) {
     struct entry *entry;
@@ -85,7 +85,7 @@ static void remove_files(const char *directory, struct entry *victims) {
     }
 }
 
-/* ---- the engine ------------------------------------------------------------------------------ */
+/* the engine */
 
 static void prepare(struct target *target, uint64_t capacity_bytes) {
     engine_ext4_buffered.prepare(target, capacity_bytes);

@@ -16,7 +16,7 @@
 #include "tests/bench/disk.h"
 #include "tests/bench/sample.h"
 
-/* ---- the client's calls ---------------------------------------------------------------------- */
+/* the client's calls */
 
 static const char *path_of(struct worker *worker, uint64_t id) {
     engine_make_name(id, worker->path + worker->path_bytes);
@@ -68,7 +68,7 @@ bool files_has(struct worker *worker, uint64_t id) {
     return false;
 }
 
-/* ---- ext4 ------------------------------------------------------------------------------------ */
+/* ext4 */
 
 /* As deep as the directory of a rank in the cpl3 mount: paths cost by their parts. */
 static void prepare(struct target *target, uint64_t capacity_bytes) {

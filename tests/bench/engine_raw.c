@@ -72,7 +72,7 @@ static void destroy(struct target *target) {
     disk_remove_tree(target->base);
 }
 
-/* ---- a worker's queue ------------------------------------------------------------------------ */
+/* a worker's queue */
 
 static void open_worker(struct worker *worker) {
     struct raw_queue *queue = calloc(1, sizeof *queue);

@@ -11,8 +11,9 @@ CPL3 = "cpl3"
 BUFFERED = "ext4-buffered"
 DIRECT = "ext4-direct"  # the better of the two kinds of buffers
 RAW = "raw"
+ROCKSDB = "rocksdb"
 EVICTOR = "ext4-lru"  # a client that keeps a directory to its size by itself
-ENGINES = (CPL3, BUFFERED, "ext4-direct-plain", "ext4-direct-huge", RAW)
+ENGINES = (CPL3, BUFFERED, "ext4-direct-plain", "ext4-direct-huge", ROCKSDB, RAW)
 BELOW, PAST = "put, below capacity", "put, far past capacity"
 PAGES = ("put, first fill", "put, reuse", "put + fsync, first fill", "put + fsync, reuse",
          "cold get", "hot get")
@@ -140,7 +141,7 @@ class Results:
         return judgements
 
 
-# ---- Markdown -----------------------------------------------------------------------------------
+# Markdown
 
 
 def size_text(size):
@@ -191,10 +192,11 @@ def page_table(results, judgements):
                          f"{rate.median / 1e6:.0f} MB/s, {time_text(each.median * key[2])}",
                          ratio_text(results.speed_ratio(key, BUFFERED)),
                          ratio_text(results.speed_ratio(key, DIRECT)),
+                         ratio_text(results.speed_ratio(key, ROCKSDB)),
                          ratio_text(results.speed_ratio(key, RAW)),
                          *goal_texts(judgements, key)])
     return table(["operation", "size", "threads", "cpl3", "× ext4 buffered", "× ext4 O_DIRECT best",
-                  "× raw", "goal", "met"], rows)
+                  "× RocksDB", "× raw", "goal", "met"], rows)
 
 
 def time_table(results, judgements):
@@ -218,9 +220,10 @@ def sustained_table(results, judgements):
         rows.append([PAST, size_text(key[1]), str(key[2]),
                      f"{results.rate(key, CPL3).median / 1e6:.0f} MB/s",
                      ratio_text(results.sustained_ratio(key)),
-                     ratio_text(results.speed_ratio(key, EVICTOR)), *goal_texts(judgements, key)])
+                     ratio_text(results.speed_ratio(key, EVICTOR)),
+                     ratio_text(results.speed_ratio(key, ROCKSDB)), *goal_texts(judgements, key)])
     return table(["operation, with a sync at the end", "size", "threads", "cpl3",
-                  "× below capacity", "× ext4 + client's LRU", "goal", "met"], rows)
+                  "× below capacity", "× ext4 + client's LRU", "× RocksDB", "goal", "met"], rows)
 
 
 def own_table(results, judgements):

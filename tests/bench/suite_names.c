@@ -24,7 +24,7 @@ static uint64_t count_names(const struct bench *bench) {
     return bench->quick ? NAMES_QUICK : NAMES;
 }
 
-/* ---- filling --------------------------------------------------------------------------------- */
+/* filling */
 
 static void fill(struct bench *bench, struct target *target, uint64_t first_id, uint64_t count) {
     const struct job job = {.kind = JOB_PUT,
@@ -52,7 +52,7 @@ static void prepare(struct bench *bench, struct target *target) {
     engine_settle(target);
 }
 
-/* ---- listing --------------------------------------------------------------------------------- */
+/* listing */
 
 /* One pass of readdir, all names kept, then, if wanted, a stat of each, as `ls -l` does. */
 static double list(const struct bench *bench, const struct target *target, bool with_stat) {
@@ -102,7 +102,7 @@ static void measure_listing(struct bench *bench, struct target *target, unsigned
     write_sample(bench, "listing", target->engine, repetition, names, warm, "s");
 }
 
-/* ---- load ------------------------------------------------------------------------------------ */
+/* load */
 
 struct load_result {
     double seconds;
