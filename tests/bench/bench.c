@@ -33,7 +33,7 @@ static const struct suite {
     void (*run)(struct bench *bench);
 } suites[] = {
     {"pages", suite_pages},         {"stat", suite_stat},         {"names", suite_names},
-    {"sustained", suite_sustained}, {"requests", suite_requests},
+    {"sustained", suite_sustained}, {"requests", suite_requests}, {"scale", suite_scale},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 
@@ -68,7 +68,7 @@ static void choose_suite(struct arguments *arguments, const char *name) {
             return;
         }
     }
-    give_up("%s: no such suite: pages, stat, names, sustained or requests", name);
+    give_up("%s: no such suite: pages, stat, names, sustained, requests or scale", name);
 }
 
 static void parse(int argc, char **argv, struct arguments *arguments) {

@@ -45,5 +45,7 @@ void suite_names(struct bench *bench);
 void suite_sustained(struct bench *bench);
 /* cpl3 only: FUSE requests per operation. Says so if strace is not there. */
 void suite_requests(struct bench *bench);
+/* More slots, threads, ranks. */
+void suite_scale(struct bench *bench);
 
 #endif

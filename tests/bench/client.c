@@ -68,11 +68,11 @@ struct client *client_create(size_t object_bytes_max) {
     client->buffer_bytes =
         (object_bytes_max + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     uint64_t before_kib = own_huge_kib();
-    for (unsigned i = 0; i < CLIENT_THREADS_MAX; i++)
+    for (unsigned i = 0; i < CLIENT_THREADS; i++)
         client->huge[i] = make_buffer(client->buffer_bytes, MADV_HUGEPAGE);
-    uint64_t wanted_kib = client->buffer_bytes / 1024 * CLIENT_THREADS_MAX;
+    uint64_t wanted_kib = client->buffer_bytes / 1024 * CLIENT_THREADS;
     client->huge_percent = (unsigned)((own_huge_kib() - before_kib) * 100 / wanted_kib);
-    for (unsigned i = 0; i < CLIENT_THREADS_MAX; i++)
+    for (unsigned i = 0; i < CLIENT_THREADS; i++)
         client->plain[i] = make_buffer(client->buffer_bytes, MADV_NOHUGEPAGE);
     return client;
 }
@@ -134,15 +134,25 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-static void init_worker(struct worker *worker, const struct client *client,
-                        const struct target *target, const struct job *job) {
-    uint8_t *const *buffers = target->engine->huge_buffers ? client->huge : client->plain;
+static uint8_t *buffer_for(struct client *client, unsigned number, const struct job *job,
+                           bool huge) {
+    uint8_t **buffer = huge ? &client->huge[number] : &client->plain[number];
+    if (number >= CLIENT_THREADS && job->object_bytes > CLIENT_MANY_BYTES)
+        give_up("%u threads with objects of %zu bytes", job->threads, job->object_bytes);
+    if (!*buffer)
+        *buffer = make_buffer(HUGE_PAGE_BYTES, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    return *buffer;
+}
+
+static void init_worker(struct worker *worker, struct client *client, const struct target *target,
+                        const struct job *job) {
+    const char *directory = job->directories ? job->directories[worker->number] : target->directory;
     worker->target = target;
-    worker->buffer = buffers[worker->number];
+    worker->buffer = buffer_for(client, worker->number, job, target->engine->huge_buffers);
     worker->object_bytes = job->object_bytes;
-    int n = snprintf(worker->path, sizeof worker->path, "%s/", target->directory);
+    int n = snprintf(worker->path, sizeof worker->path, "%s/", directory);
     if (n < 0 || (size_t)n + ENGINE_NAME_BYTES >= sizeof worker->path)
-        give_up("%s: too long a path", target->directory);
+        give_up("%s: too long a path", directory);
     worker->path_bytes = (size_t)n;
 }
 

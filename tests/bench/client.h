@@ -12,7 +12,9 @@
 
 #include "tests/bench/engine.h"
 
-enum { CLIENT_THREADS_MAX = 4 };
+/* Threads beyond the usual ones get their buffers at first use, for objects of up to
+ * CLIENT_MANY_BYTES. */
+enum { CLIENT_THREADS = 4, CLIENT_THREADS_MAX = 64, CLIENT_MANY_BYTES = 1 << 20 };
 
 struct client;
 
@@ -27,6 +29,7 @@ struct job {
     enum job_kind kind;
     unsigned threads;
     size_t object_bytes;
+    const char *const *directories; /* one a thread; NULL: all in the target's */
     uint64_t first_id;
     uint64_t ids; /* different ones */
     uint64_t

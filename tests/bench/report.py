@@ -270,6 +270,33 @@ def request_table(results):
     return table(["operation", "size", "round trips", "requests"], rows)
 
 
+def scale_rows(results, operations, column):
+    """A row for each number of slots, threads or ranks, against the first one of its operation."""
+    groups = collections.defaultdict(list)
+    for row in results.samples:
+        if row["operation"] in operations:
+            key = (row["operation"], row["engine"], row["object_bytes"])
+            groups[key + column(row)].append(row["quantity"] / row["count"])
+    first = {}
+    rows = []
+    for (operation, engine, size, *place), each in groups.items():
+        middle = spread(each)
+        base = first.setdefault((operation, engine), middle.median)
+        rows.append([operation, engine, " ".join(map(str, place)), time_text(middle.median),
+                     f"{size / middle.median / 1e6:.0f} MB/s", f"{middle.median / base:.2f}"])
+    return rows
+
+
+def scale_table(results):
+    rows = scale_rows(results, ("get by slots", "put by slots"), lambda row: (row["detail"],))
+    rows += scale_rows(results, ("put by threads", "get by threads"),
+                       lambda row: (row["threads"], "threads"))
+    rows += scale_rows(results, ("put by ranks", "put + fsync by ranks"),
+                       lambda row: (row["threads"], "ranks,", row["detail"]))
+    return table(["operation", "engine", "of", "all threads together, one operation", "rate",
+                  "time / that of the first row"], rows)
+
+
 def markdown(results, judgements, machine):
     repetitions = 1 + max(row["repetition"] for row in results.samples)
     met = sum(j.met for j in judgements)
@@ -279,6 +306,7 @@ def markdown(results, judgements, machine):
         ("Names", time_table(results, judgements)),
         ("Past capacity", sustained_table(results, judgements)),
         ("Cold start", own_table(results, judgements)),
+        ("More slots, threads, ranks", scale_table(results)),
         ("MB/s of all engines, medians", rate_table(results)),
         ("FUSE requests of one operation", request_table(results)),
     ]

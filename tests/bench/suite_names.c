@@ -28,7 +28,7 @@ static uint64_t count_names(const struct bench *bench) {
 
 static void fill(struct bench *bench, struct target *target, uint64_t first_id, uint64_t count) {
     const struct job job = {.kind = JOB_PUT,
-                            .threads = CLIENT_THREADS_MAX,
+                            .threads = CLIENT_THREADS,
                             .object_bytes = PAGE_BYTES,
                             .first_id = first_id,
                             .ids = count,

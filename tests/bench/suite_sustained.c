@@ -84,7 +84,7 @@ void suite_sustained(struct bench *bench) {
         say("puts past capacity, %zu KiB", (size_t)(sizes[i] / KIB));
         uint64_t count = (bench->quick ? PUTS_MIB_QUICK : PUTS_MIB) * MIB / sizes[i];
         measure_size(bench, (struct job){.kind = JOB_PUT,
-                                         .threads = CLIENT_THREADS_MAX,
+                                         .threads = CLIENT_THREADS,
                                          .object_bytes = sizes[i],
                                          .ids = count,
                                          .count = count});
