@@ -2,7 +2,7 @@
 /*
  * The bound on stopping: a disk that does not answer must not keep the process, its rank and its
  * clients for ever. What is lost then is what was not committed (W5). A disk that answers slowly is
- * waited for: nothing that was closed is lost as long as writes and commits come.
+ * waited for, a minute at most: nothing that was closed is lost as long as writes and commits come.
  */
 #ifndef CPL3_FS_WATCHDOG_H
 #define CPL3_FS_WATCHDOG_H
