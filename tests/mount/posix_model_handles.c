@@ -149,7 +149,7 @@ static void remove_handle(struct model *model, struct model_handle *handle) {
 }
 
 int model_close(struct model *model, struct model_handle *handle) {
-    int result = handle->writer && handle->dead ? -EIO : 0;
+    int result = handle->writer && handle->dead ? -EFBIG : 0;
     if (handle->wrote)
         publish(handle);
     if (--handle->fd_count > 0)
@@ -180,7 +180,7 @@ int model_write(struct model *model, struct model_handle *handle, size_t offset,
     if (count == 0)
         return 0; /* the kernel answers */
     if (handle->dead)
-        return -EIO;
+        return -EFBIG;
     if (handle->append)
         offset = handle->bytes;
     if (offset + count > model->max_file_bytes) {
@@ -197,7 +197,7 @@ int model_write(struct model *model, struct model_handle *handle, size_t offset,
 
 int model_resize_staged(const struct model *model, struct model_handle *handle, size_t bytes) {
     if (handle->dead)
-        return -EIO;
+        return -EFBIG;
     if (bytes == handle->bytes)
         return 0;
     if (bytes > model->max_file_bytes)
@@ -218,7 +218,7 @@ int model_resize(struct model *model, struct model_handle *handle, size_t bytes,
 
 int model_fsync(struct model_handle *handle) {
     if (handle->writer && handle->dead)
-        return -EIO;
+        return -EFBIG;
     publish(handle);
     return 0;
 }
