@@ -44,6 +44,7 @@ struct file {
     /* P9: while the file itself has not published, readers of the name get this blob */
     bool has_served;
     struct blob_key served;
+    uint64_t publishes;      /* by its handles, so far */
     struct inode *shared;    /* no reference */
     struct handle *staged;   /* write handles, the latest first */
     uint32_t mode, uid, gid; /* for the first publish */

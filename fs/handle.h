@@ -71,9 +71,9 @@ struct handle {
     /* under lock */
     struct version *base;
     struct buffer *buffer;
-    bool flushed;              /* closed by somebody since the last change */
-    uint64_t flushed_sequence; /* what the file's name led to then; 0: nothing */
-    uint64_t *owners;          /* lock owners that wrote since the last publish */
+    bool flushed;               /* closed by somebody since the last change */
+    uint64_t flushed_publishes; /* of the file until then */
+    uint64_t *owners;           /* lock owners that wrote since the last publish */
     unsigned owner_count, owner_room;
     /* Where the kernel takes the end to be, and appends, unless it has asked since: its LOOKUP may
      * have told the size of another version or of what another handle stages. */

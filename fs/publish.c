@@ -23,18 +23,17 @@ bool publish_is_due(const struct handle *handle) {
 }
 
 void publish_note_flush(struct handle *handle) {
-    struct blob_record current;
     SCOPE_LOCK(&handle->fs->lock);
     handle->flushed = true;
-    handle->flushed_sequence = file_get_current(handle->file, &current) ? current.sequence : 0;
+    handle->flushed_publishes = handle->file->publishes;
 }
 
-/* RELEASE comes late: what was published since the last close is newer than what it would. */
+/* RELEASE comes late: what other handles have published since the last close is newer than what it
+ * would. (What the name leads to may be older: a rename brought the file there.) */
 static bool is_outdated(const struct op *op) {
     const struct handle *handle = op->handle;
-    struct blob_record current;
-    return op->kind == OP_RELEASE && handle->flushed && file_get_current(handle->file, &current) &&
-           current.sequence != handle->flushed_sequence;
+    return op->kind == OP_RELEASE && handle->flushed &&
+           handle->file->publishes != handle->flushed_publishes;
 }
 
 static void give_reservation_back(struct op *op) {
@@ -74,6 +73,7 @@ static void settle(struct fs *fs, struct handle *handle, struct version *version
     atomic_store(&handle->pending, 0);
     atomic_store(&handle->mtime_ns, 0);
     file->has_served = false;
+    file->publishes++;
     inode_set_version(inode, record);
     if (file->shared != inode)
         file->shared = NULL;

@@ -210,6 +210,26 @@ Test(publish, what_was_written_after_a_close_is_not_undone_by_its_release) {
     }
 }
 
+/* The old version that the new name has until then is no newer one. */
+Test(publish, a_release_after_a_rename_publishes_under_the_new_name) {
+    const char *path = mount_path(&mount, "target"), *temp = mount_path(&mount, "target.tmp");
+    for (uint64_t round = 1; round < 4; round++) {
+        int fd = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        cr_assert_geq(fd, 0);
+        cr_assert_eq(ftruncate(fd, 5000), 0);
+        char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        cr_assert_neq(map, MAP_FAILED);
+        fill_pattern(map, 5000, round, 0);
+        cr_assert_eq(close(fd), 0);
+        cr_assert_eq(rename(temp, path), 0);
+        if (round > 1)
+            cr_expect_eq(file_check(path, 5000, round - 1), 0);
+        cr_assert_eq(munmap(map, 5000), 0);
+        mount_wait_released(&mount);
+        cr_expect_eq(file_check(path, 5000, round), 0);
+    }
+}
+
 Test(publish, an_exclusive_create_fails_for_a_staged_and_for_a_published_name) {
     const int flags = O_CREAT | O_EXCL | O_WRONLY;
     for (int i = 0; i < NAMES; i++) {
