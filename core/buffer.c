@@ -117,6 +117,22 @@ void buffer_trim(struct buffer *buffer, uint64_t capacity_bytes) {
     buffer->capacity_bytes = left_bytes;
 }
 
+static bool has_whole_segment(const struct buffer *buffer, size_t segment) {
+    return segment < buffer->segment_count && (segment + 1 < buffer->segment_count ||
+                                               last_segment_bytes(buffer) == BUFFER_SEGMENT_BYTES);
+}
+
+bool buffer_exchange_segment(struct buffer *buffer, uint64_t offset, struct buffer *other) {
+    CHECK(offset % BUFFER_SEGMENT_BYTES == 0 && buffer->pool == other->pool);
+    size_t segment = (size_t)(offset / BUFFER_SEGMENT_BYTES);
+    if (!has_whole_segment(buffer, segment) || !has_whole_segment(other, 0))
+        return false;
+    uint8_t *memory = buffer->segments[segment];
+    buffer->segments[segment] = other->segments[0];
+    other->segments[0] = memory;
+    return true;
+}
+
 bool buffer_move_to_share(struct buffer *buffer, enum buffer_share share) {
     if (share == buffer->share)
         return true;

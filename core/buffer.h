@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payload memory: one bounded pool of 2 MiB-aligned MADV_HUGEPAGE memory for staged writes and for
- * loads (measured: 4 MiB O_DIRECT reads run at 3.8 GB/s into huge pages, at 1.2-2.3 into 4 KiB
- * pages). A background thread touches the pool from the start, since first touch can cost more than
- * the disk. Both uses have a fixed share, so that neither starves the other.
+ * Payload memory: one bounded pool of 2 MiB-aligned MADV_HUGEPAGE memory for staged writes, for
+ * loads and for the WRITEs that are being received (measured: 4 MiB O_DIRECT reads run at 3.8 GB/s
+ * into huge pages, at 1.2-2.3 into 4 KiB pages). A background thread touches the pool from the
+ * start, since first touch can cost more than the disk. Each use has a fixed share, so that none
+ * starves another.
  *
  * A buffer is a row of segments: segment i covers bytes [i, i + 1) MiB; the last may be smaller (a
  * power of two from 4 KiB). Segments are 4 KiB aligned. One thread at a time may change a buffer;
@@ -18,7 +19,7 @@
 #include <sys/uio.h>
 
 enum { BUFFER_SEGMENT_BYTES = 1 << 20 };
-enum buffer_share { BUFFER_STAGING, BUFFER_READING, BUFFER_SHARES };
+enum buffer_share { BUFFER_STAGING, BUFFER_READING, BUFFER_REQUESTS, BUFFER_SHARES };
 
 struct buffer_pool;
 struct buffer;
@@ -56,6 +57,9 @@ void buffer_destroy(struct buffer *buffer); /* NULL is fine */
 int buffer_reserve(struct buffer *buffer, uint64_t capacity_bytes);
 /* Gives back whole segments beyond so many bytes. */
 void buffer_trim(struct buffer *buffer, uint64_t capacity_bytes);
+/* Swaps the whole segment at the offset (a multiple of 1 MiB) with the first one of another buffer
+ * of the pool, also a whole one: 1 MiB changes hands without a copy. False: one is not whole. */
+bool buffer_exchange_segment(struct buffer *buffer, uint64_t offset, struct buffer *other);
 /* Moves the accounting to the other share; false if there is no room in it. */
 bool buffer_move_to_share(struct buffer *buffer, enum buffer_share share);
 /* What a buffer with this capacity really has, and takes of its share. */

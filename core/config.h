@@ -35,6 +35,7 @@ struct config {
     bool sync;                   /* close waits for durable */
     bool read_only;              /* implies COLD_START_LOAD */
     uint64_t memory_bytes;       /* payload memory of the process; never 0 here */
+    uint64_t request_bytes;      /* and of what is being received, beyond that */
     uint64_t max_file_bytes;     /* never 0 here */
     bool max_file_given, memory_given;
     enum slab_engine engine;

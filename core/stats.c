@@ -52,12 +52,11 @@ static void print_store_stats(struct store *store, FILE *out) {
     index_get_usage(store->index, &index);
     fprintf(out, "store.uuid %s\n", store->uuid);
     fprintf(out, "store.ranks %u\n", store->rank_count);
+    static const char *const shares[BUFFER_SHARES] = {"staging", "reading", "requests"};
     for (int share = 0; share < BUFFER_SHARES; share++)
         fprintf(out, "memory.%s_bytes %" PRIu64 "\nmemory.%s_limit_bytes %" PRIu64 "\n",
-                share == BUFFER_STAGING ? "staging" : "reading",
-                buffer_pool_used_bytes(store->buffers, (enum buffer_share)share),
-                share == BUFFER_STAGING ? "staging" : "reading",
-                buffer_pool_share_bytes(store->buffers, (enum buffer_share)share));
+                shares[share], buffer_pool_used_bytes(store->buffers, (enum buffer_share)share),
+                shares[share], buffer_pool_share_bytes(store->buffers, (enum buffer_share)share));
     fprintf(out,
             "index.used_bytes %" PRIu64 "\nindex.file_bytes %" PRIu64 "\nindex.bound_bytes %" PRIu64
             "\nindex.blobs %" PRIu64 "\nindex.names %" PRIu64 "\nindex.readers %u\n",

@@ -239,11 +239,16 @@ static int open_directory(struct store *store) {
 }
 
 static int open_buffers(struct store *store) {
-    uint64_t bytes = store->config.memory_bytes;
-    uint64_t shares[BUFFER_SHARES] = {[BUFFER_STAGING] = bytes / 2, [BUFFER_READING] = bytes / 2};
-    int result = buffer_pool_open(bytes, shares, true, &store->buffers);
+    const struct config *config = &store->config;
+    uint64_t shares[BUFFER_SHARES] = {
+        [BUFFER_STAGING] = config->memory_bytes / 2,
+        [BUFFER_READING] = config->memory_bytes / 2,
+        [BUFFER_REQUESTS] = config->request_bytes,
+    };
+    int result = buffer_pool_open(config->memory_bytes + config->request_bytes, shares, true,
+                                  &store->buffers);
     if (result < 0)
-        log_error("memory=%" PRIu64 ": %s", bytes, strerror(-result));
+        log_error("memory=%" PRIu64 ": %s", config->memory_bytes, strerror(-result));
     return result;
 }
 

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Custom I/O on the FUSE device: INIT is watched on its way in and amended on its way out, and all
- * other traffic passes untouched. What the kernel offers is believed only from INIT itself.
+ * Custom I/O on the FUSE device: INIT is watched on its way in and amended on its way out. What the
+ * kernel offers is believed only from INIT itself. A request is read into two places: as many bytes
+ * as the headers of a WRITE have, and a segment; the rest of any other request, which is short, is
+ * copied behind its beginning.
  */
 #include "fs/compat.h"
 
 #include <errno.h>
 #include <linux/fuse.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "core/check.h"
+
 enum {
-    PAGE_BYTES = 4096,
     WRITE_HEADER_BYTES = sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in),
-    /* What libfuse reads at once: the largest payload and a page for headers. */
-    REQUEST_BYTES_MAX = COMPAT_WRITE_BYTES_MAX + PAGE_BYTES,
+    REQUEST_BYTES_MAX = WRITE_HEADER_BYTES + COMPAT_WRITE_BYTES_MAX,
     /* Kernel interfaces younger than the oldest <linux/fuse.h> we build with. */
     FLAGS2_DIRECT_IO_ALLOW_MMAP = 1 << 4, /* bit 36 of the flags; kernel 6.6 */
     NOTIFY_INC_EPOCH = 8,
@@ -51,12 +54,25 @@ static void note_init_request(struct compat *compat, const void *request, size_t
     atomic_store(&compat->init_unique, header->unique);
 }
 
-static ssize_t receive(int fd, void *buffer, size_t bytes, void *userdata) {
+/* What this thread receives, or handles: libfuse passes nothing of ours through. */
+static _Thread_local struct compat_request *current;
+
+static ssize_t receive(int fd, void *headers, size_t bytes, void *userdata) {
     struct compat *compat = fs_get_compat(userdata);
-    /* Before INIT some versions of libfuse would read more than a request buffer holds. */
-    ssize_t received = read(fd, buffer, bytes < REQUEST_BYTES_MAX ? bytes : REQUEST_BYTES_MAX);
-    if (received > 0 && atomic_load_explicit(&compat->kernel_minor, memory_order_relaxed) == 0)
-        note_init_request(compat, buffer, (size_t)received);
+    const struct fuse_in_header *header = headers;
+    struct iovec pieces[2] = {{.iov_base = headers, .iov_len = WRITE_HEADER_BYTES}};
+    CHECK(current && headers == current->buffer.mem && bytes > WRITE_HEADER_BYTES);
+    /* Before INIT libfuse may ask for more than there is, and later for less. */
+    bytes = bytes < REQUEST_BYTES_MAX ? bytes : REQUEST_BYTES_MAX;
+    buffer_pieces(current->payload, 0, bytes - WRITE_HEADER_BYTES, &pieces[1], 1);
+    ssize_t received = readv(fd, pieces, 2);
+    if (received <= 0)
+        return received;
+    if (received > WRITE_HEADER_BYTES && header->opcode != FUSE_WRITE)
+        memcpy((char *)headers + WRITE_HEADER_BYTES, pieces[1].iov_base,
+               (size_t)received - WRITE_HEADER_BYTES);
+    if (atomic_load_explicit(&compat->kernel_minor, memory_order_relaxed) == 0)
+        note_init_request(compat, headers, (size_t)received);
     return received;
 }
 
@@ -120,16 +136,39 @@ int compat_increase_epoch(struct compat *compat, struct fuse_session *session) {
     return sent < 0 ? -errno : 0;
 }
 
-int compat_create_request_buffer(struct fuse_buf *ret_buffer) {
-    char *memory = aligned_alloc(PAGE_BYTES, PAGE_BYTES + REQUEST_BYTES_MAX);
-    if (!memory)
-        return -ENOMEM;
-    *ret_buffer = (struct fuse_buf){.mem = memory + PAGE_BYTES - WRITE_HEADER_BYTES};
-    return 0;
+int compat_create_request(struct buffer_pool *pool, struct compat_request *ret_request) {
+    *ret_request = (struct compat_request){.buffer.mem = malloc(REQUEST_BYTES_MAX)};
+    int error =
+        ret_request->buffer.mem
+            ? buffer_create(pool, BUFFER_REQUESTS, COMPAT_WRITE_BYTES_MAX, &ret_request->payload)
+            : -ENOMEM;
+    if (error)
+        compat_destroy_request(ret_request);
+    return error;
 }
 
-void compat_free_request_buffer(struct fuse_buf *buffer) {
-    if (buffer->mem)
-        free((char *)buffer->mem + WRITE_HEADER_BYTES - PAGE_BYTES);
-    buffer->mem = NULL;
+void compat_destroy_request(struct compat_request *request) {
+    free(request->buffer.mem);
+    buffer_destroy(request->payload);
+    *request = (struct compat_request){0};
+}
+
+int compat_receive(struct fuse_session *session, struct compat_request *request) {
+    current = request;
+    return fuse_session_receive_buf(session, &request->buffer);
+}
+
+void compat_process(struct fuse_session *session, struct compat_request *request) {
+    CHECK(current == request);
+    fuse_session_process_buf(session, &request->buffer);
+}
+
+const char *compat_payload(const char *bytes, struct buffer **ret_segment) {
+    struct iovec piece;
+    *ret_segment = NULL;
+    if (!current || bytes != (const char *)current->buffer.mem + WRITE_HEADER_BYTES)
+        return bytes;
+    buffer_pieces(current->payload, 0, COMPAT_WRITE_BYTES_MAX, &piece, 1);
+    *ret_segment = current->payload;
+    return piece.iov_base;
 }

@@ -13,8 +13,8 @@
  *
  * FUSE over io_uring (libfuse >= 3.17) replaces the read side: libfuse's own ring threads call the
  * handlers of fs_operations. No handler blocks or keeps per-thread state, so what that takes is a
- * mount option in main.c and no loop.c; custom I/O stays for INIT, which always comes through the
- * device.
+ * mount option in main.c and no loop.c (compat_payload then finds no segment, and payloads are
+ * copied); custom I/O stays for INIT, which always comes through the device.
  */
 #ifndef CPL3_FS_COMPAT_H
 #define CPL3_FS_COMPAT_H
@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <fuse3/fuse_lowlevel.h>
+
+#include "core/buffer.h"
 
 struct fs;
 
@@ -65,10 +67,27 @@ bool compat_has_epoch(const struct compat *compat);
 int compat_increase_epoch(struct compat *compat, struct fuse_session *session);
 
 /*
- * Memory of one worker's request, laid out so that the payload of a WRITE starts on a page: whole
- * pages of it can become a staged segment. 0 or -ENOMEM. `free` with compat_free_request_buffer.
+ * What one worker receives into. The payload of a WRITE has a segment of the buffer pool to itself,
+ * so a handler may keep that memory and leave other memory for it (buffer_exchange_segment).
+ * Everything else, and the headers of a WRITE, lie in `buffer`, as libfuse expects.
  */
-int compat_create_request_buffer(struct fuse_buf *ret_buffer);
-void compat_free_request_buffer(struct fuse_buf *buffer);
+struct compat_request {
+    struct fuse_buf buffer;
+    struct buffer *payload; /* one segment of the share BUFFER_REQUESTS */
+};
+
+/* 0 or -ENOMEM. */
+int compat_create_request(struct buffer_pool *pool, struct compat_request *ret_request);
+void compat_destroy_request(struct compat_request *request);
+
+/* fuse_session_receive_buf into it: its bytes; 0: the session ended; -errno. compat_process then
+ * runs the handler, on the same thread. */
+int compat_receive(struct fuse_session *session, struct compat_request *request);
+void compat_process(struct fuse_session *session, struct compat_request *request);
+
+/* Where the payload of the WRITE that this thread handles is, until its handler returns. `bytes` is
+ * what libfuse gave the handler. *ret_segment: the buffer whose segment it fills from the start;
+ * NULL: it is in no segment. */
+const char *compat_payload(const char *bytes, struct buffer **ret_segment);
 
 #endif

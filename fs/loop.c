@@ -4,9 +4,8 @@
  * signal with an empty handler (the read answers EINTR): polling the device together with an
  * eventfd would wake every idle worker for every request.
  *
- * The request buffer belongs to the worker, not to the request: a handler may use it only until it
- * returns. It is laid out so that the payload of a WRITE is page aligned (compat.h), so the place
- * to keep that payload instead of copying it is serve(): hand the buffer on and make another.
+ * The request memory belongs to the worker, not to the request: a handler may use it only until it
+ * returns. A handler that keeps the payload of a WRITE leaves other memory in its place (compat.h).
  */
 #include "fs/loop.h"
 
@@ -28,7 +27,7 @@ enum { WAKE_SIGNAL = SIGUSR1, WAKE_AGAIN_NS = 5 * 1000 * 1000 };
 struct worker {
     struct loop *loop;
     pthread_t thread;
-    struct fuse_buf request; /* its own */
+    struct compat_request request; /* its own */
 };
 
 struct loop {
@@ -53,14 +52,14 @@ static void tell_ended(struct loop *loop) {
 static void serve(struct worker *worker) {
     struct loop *loop = worker->loop;
     while (!atomic_load_explicit(&loop->stopping, memory_order_relaxed)) {
-        int received = fuse_session_receive_buf(loop->session, &worker->request);
+        int received = compat_receive(loop->session, &worker->request);
         if (received == -EINTR || received == -EAGAIN)
             continue;
         if (received < 0)
             log_error("reading from the FUSE device: %s; the mount ends", strerror(-received));
         if (received <= 0)
             return tell_ended(loop);
-        fuse_session_process_buf(loop->session, &worker->request);
+        compat_process(loop->session, &worker->request);
     }
 }
 
@@ -74,15 +73,15 @@ static void *run_worker(void *argument) {
     return NULL;
 }
 
-static int start_worker(struct loop *loop, unsigned number) {
+static int start_worker(struct loop *loop, struct buffer_pool *pool, unsigned number) {
     struct worker *worker = &loop->workers[number];
     worker->loop = loop;
-    int error = compat_create_request_buffer(&worker->request);
+    int error = compat_create_request(pool, &worker->request);
     if (error)
         return error;
     error = -pthread_create(&worker->thread, NULL, run_worker, worker);
     if (error) {
-        compat_free_request_buffer(&worker->request);
+        compat_destroy_request(&worker->request);
         return error;
     }
     char name[16];
@@ -91,7 +90,8 @@ static int start_worker(struct loop *loop, unsigned number) {
     return 0;
 }
 
-int loop_start(struct fuse_session *session, unsigned threads, struct loop **ret_loop) {
+int loop_start(struct fuse_session *session, struct buffer_pool *pool, unsigned threads,
+               struct loop **ret_loop) {
     struct loop *loop = calloc(1, sizeof *loop + threads * sizeof loop->workers[0]);
     if (!loop)
         return -ENOMEM;
@@ -106,7 +106,7 @@ int loop_start(struct fuse_session *session, unsigned threads, struct loop **ret
                                    on_wake_signal}; /* no SA_RESTART: EINTR is the point */
     sigaction(WAKE_SIGNAL, &action, NULL);
     for (; loop->worker_count < threads; loop->worker_count++) {
-        int error = start_worker(loop, loop->worker_count);
+        int error = start_worker(loop, pool, loop->worker_count);
         if (error) {
             loop_stop(loop);
             return error;
@@ -140,7 +140,7 @@ void loop_stop(struct loop *loop) {
     atomic_store(&loop->stopping, true);
     for (unsigned i = 0; i < loop->worker_count; i++) {
         wake_and_join(&loop->workers[i]);
-        compat_free_request_buffer(&loop->workers[i].request);
+        compat_destroy_request(&loop->workers[i].request);
     }
     close(loop->ended_fd);
     free(loop);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker threads: a fixed set, each with one request buffer, each receiving a request and
+ * The worker threads: a fixed set, each with memory for one request, each receiving a request and
  * running its handler in turn, on libfuse's public calls. No handler parks a worker, so a fixed
  * number is enough and none is ever added. All workers read the one descriptor: replies come from
  * other threads as well, which a cloned descriptor does not allow.
@@ -14,8 +14,10 @@ enum { LOOP_THREADS_MAX = 64 };
 
 struct loop;
 
-/* The session is mounted and compat_attach'ed; it outlives the loop. 0 or -errno. */
-int loop_start(struct fuse_session *session, unsigned threads, struct loop **ret_loop);
+/* The session is mounted and compat_attach'ed; it and the pool outlive the loop. Each thread takes
+ * COMPAT_WRITE_BYTES_MAX of the share BUFFER_REQUESTS. 0 or -errno. */
+int loop_start(struct fuse_session *session, struct buffer_pool *pool, unsigned threads,
+               struct loop **ret_loop);
 
 /* Becomes readable when a worker ended by itself: unmounted, connection aborted, or the device gave
  * an error. Owned by the loop. */

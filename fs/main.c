@@ -234,7 +234,8 @@ static int start_threads(struct daemon *daemon) {
         error = fs_start(daemon->fs);
     daemon->fs_started = !error;
     if (!error)
-        error = loop_start(fuse, daemon->options->threads, &daemon->loop);
+        error =
+            loop_start(fuse, store_buffers(daemon->store), daemon->options->threads, &daemon->loop);
     return error;
 }
 

@@ -51,6 +51,7 @@ int op_keep_payload(struct op *op) {
     }
     memcpy(op->copy, op->bytes, op->count);
     op->bytes = op->copy;
+    op->segment = NULL;
     return 0;
 }
 

@@ -35,17 +35,18 @@ struct op {
     /* what is asked */
     pid_t pid;
     uint64_t lock_owner;
-    bool killed;           /* the opener of a mapping is being killed (P4) */
-    bool only_longer;      /* OP_RESIZE: never cuts */
-    bool keep_size;        /* OP_RESIZE: only asks whether it would fit */
-    bool wants_attributes; /* OP_RESIZE: the answer is the attributes of `node` */
-    bool append;           /* OP_WRITE: at the end, as the kernel knows it */
-    uint64_t offset;       /* OP_WRITE */
-    size_t count;          /* OP_WRITE */
-    const char *bytes;     /* OP_WRITE: the request's, or copy */
-    char *copy;            /* OP_WRITE that waits: malloc'ed */
-    uint64_t size_bytes;   /* OP_RESIZE, OP_TRUNCATE */
-    uint64_t node;         /* of whom attributes are the answer */
+    bool killed;            /* the opener of a mapping is being killed (P4) */
+    bool only_longer;       /* OP_RESIZE: never cuts */
+    bool keep_size;         /* OP_RESIZE: only asks whether it would fit */
+    bool wants_attributes;  /* OP_RESIZE: the answer is the attributes of `node` */
+    bool append;            /* OP_WRITE: at the end, as the kernel knows it */
+    uint64_t offset;        /* OP_WRITE */
+    size_t count;           /* OP_WRITE */
+    const char *bytes;      /* OP_WRITE: the request's, or copy */
+    struct buffer *segment; /* OP_WRITE: whose first segment `bytes` is, and may be kept; or NULL */
+    char *copy;             /* OP_WRITE that waits: malloc'ed */
+    uint64_t size_bytes;    /* OP_RESIZE, OP_TRUNCATE */
+    uint64_t node;          /* of whom attributes are the answer */
 
     /* how far it is */
     enum op_wait wait;

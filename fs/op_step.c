@@ -75,7 +75,7 @@ static int step_write(struct op *op) {
         return result;
     if (result < 0)
         return fail(handle, result);
-    staging_write(handle, op->offset, op->bytes, op->count);
+    staging_write(handle, op->offset, op->bytes, op->count, op->segment);
     if (op->lock_owner)
         handle_add_owner(handle, op->lock_owner);
     atomic_fetch_or(&handle->pending, op->lock_owner ? PENDING_DATA : PENDING_DATA | PENDING_MMAP);

@@ -146,8 +146,9 @@ void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t co
                struct fuse_file_info *info) {
     (void)node;
     struct handle *handle = ops_handle(info);
+    struct buffer *segment;
     if (handle->kind == HANDLE_CONTROL)
-        return control_run(request, handle, bytes, count);
+        return control_run(request, handle, compat_payload(bytes, &segment), count);
     if (handle->kind != HANDLE_WRITE)
         return (void)fuse_reply_err(request, EBADF);
     if (count == 0)
@@ -160,7 +161,7 @@ void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t co
         atomic_store(&handle->durable, true);
     op->append = (info->flags & O_APPEND) && !info->writepage;
     op->offset = (uint64_t)offset;
-    op->bytes = bytes;
+    op->bytes = compat_payload(bytes, &op->segment);
     op->count = count;
     op->killed = info->lock_owner == 0 && exited_by_signal(handle->opener);
     op_submit(op);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/cleanup.h"
+#include "fs/compat.h"
 #include "fs/generic_option.h"
 #include "fs/option_value.h"
 
@@ -323,6 +324,7 @@ static int resolve(struct options *options, const char *environment, uint64_t me
         threads = least_of(threads, THREADS_MOST);
         options->threads = threads < THREADS_LEAST ? THREADS_LEAST : (unsigned)threads;
     }
+    config->request_bytes = (uint64_t)options->threads * COMPAT_WRITE_BYTES_MAX;
     error = check_memory(config, memory_total_bytes, message);
     if (!error)
         error = check_size(config, message);

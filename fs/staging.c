@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staged bytes live in buffers of the staging share.
+ * Staged bytes live in buffers of the staging share. A WRITE of a whole segment is not copied: the
+ * memory that it was received into becomes the segment, and the old one takes its place.
  */
 #include "fs/staging.h"
 
@@ -141,12 +142,20 @@ static void note_change(struct handle *handle) {
     atomic_store(&handle->mtime_ns, 0);
 }
 
-void staging_write(struct handle *handle, uint64_t offset, const void *bytes, size_t count) {
+static bool keep_segment(struct buffer *buffer, uint64_t offset, size_t count,
+                         struct buffer *segment) {
+    return segment && count == BUFFER_SEGMENT_BYTES && offset % BUFFER_SEGMENT_BYTES == 0 &&
+           buffer_exchange_segment(buffer, offset, segment);
+}
+
+void staging_write(struct handle *handle, uint64_t offset, const void *bytes, size_t count,
+                   struct buffer *segment) {
     CHECK(!handle->base);
     uint64_t size = atomic_load(&handle->size_bytes);
     if (offset > size)
         buffer_zero(handle->buffer, size, offset - size);
-    buffer_write(handle->buffer, offset, bytes, count);
+    if (!keep_segment(handle->buffer, offset, count, segment))
+        buffer_write(handle->buffer, offset, bytes, count);
     if (offset + count > size)
         atomic_store(&handle->size_bytes, offset + count);
     note_change(handle);

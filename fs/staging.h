@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buffer;
 struct handle;
 struct op;
 
@@ -25,8 +26,9 @@ uint64_t staging_max_bytes(const struct handle *handle);
 int staging_prepare(struct op *op, uint64_t end_bytes, uint64_t keep_bytes);
 
 /* After staging_prepare for offset + count. What lies between the end and the offset becomes zeros.
- */
-void staging_write(struct handle *handle, uint64_t offset, const void *bytes, size_t count);
+ * segment: the buffer whose first segment the bytes are, which may get another one; or NULL. */
+void staging_write(struct handle *handle, uint64_t offset, const void *bytes, size_t count,
+                   struct buffer *segment);
 /* After staging_prepare for size_bytes. */
 void staging_resize(struct handle *handle, uint64_t size_bytes);
 

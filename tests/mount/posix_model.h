@@ -59,7 +59,7 @@ struct model_handle {
     bool changed;  /* since the last publish: bytes, size, or bare creation */
     bool written;  /* ever */
     bool wrote;    /* bytes since the last publish: the next close publishes */
-    bool dead; /* it was to become too long: what killed it is the answer from then on */
+    bool dead;     /* it was to become too long: what killed it is the answer from then on */
     bool mtime_set;
     struct timespec mtime;
     int fds[MODEL_FDS_MAX];

@@ -19,6 +19,7 @@
 #include "tests/support/files.h"
 #include "tests/support/mount.h"
 #include "tests/support/process.h"
+#include "tests/support/random.h"
 
 enum { MIB = 1 << 20, MAX_FILE = 16 * MIB /* of mount_open */ };
 
@@ -59,6 +60,74 @@ Test(data, files_of_every_interesting_size_come_back_whole) {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         cr_expect_eq(file_check(mount_path(&mount, "size %zu", sizes[i]), sizes[i], i), 0);
         cr_expect_eq(file_check(mount_path(&mount, "%032zx", sizes[i]), sizes[i], i + 100), 0);
+    }
+}
+
+/* whole segments, which are kept where they were received, among other writes and cuts */
+
+enum { REWRITTEN_MAX = 6 * MIB, REWRITES = 60 };
+
+struct rewritten {
+    const char *path;
+    uint64_t seed;
+};
+
+static int rewrite_some(int fd, char *content, size_t *size, uint64_t *state) {
+    static const size_t counts[] = {MIB, MIB, 3 * MIB, 4096, 5000, 1};
+    size_t count = counts[random_next(state) % 6];
+    size_t offset = random_next(state) % (REWRITTEN_MAX - count + 1);
+    if (random_next(state) % 4)
+        offset = offset / MIB * MIB;
+    if (random_next(state) % 8 == 0) {
+        if (ftruncate(fd, (off_t)offset) != 0)
+            return complain("ftruncate");
+        memset(content + offset, 0, *size > offset ? *size - offset : 0);
+        *size = offset;
+        return 0;
+    }
+    fill_pattern(content + offset, count, random_next(state), offset);
+    if (pwrite(fd, content + offset, count, (off_t)offset) != (ssize_t)count)
+        return complain("pwrite");
+    *size = offset + count > *size ? offset + count : *size;
+    return 0;
+}
+
+static int rewrite_a_large_file(void *argument) {
+    const struct rewritten *file = argument;
+    uint64_t state = file->seed;
+    AUTO_FREE char *content = calloc(1, REWRITTEN_MAX), *read_back = malloc(REWRITTEN_MAX);
+    size_t size = 0;
+    AUTO_CLOSE int fd = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    for (int i = 0; i < REWRITES; i++) {
+        if (rewrite_some(fd, content, &size, &state) != 0)
+            return 1;
+        if (pread(fd, read_back, REWRITTEN_MAX, 0) != (ssize_t)size ||
+            memcmp(read_back, content, size) != 0)
+            return complain("seed %lu, change %d: other bytes", file->seed, i);
+        if (i % 10 == 9 && fsync(fd) != 0)
+            return complain("fsync");
+    }
+    size_t published;
+    AUTO_FREE char *bytes = file_read(file->path, &published);
+    if (!bytes || published != size || memcmp(bytes, content, size) != 0)
+        return complain("seed %lu: other bytes were published", file->seed);
+    return 0;
+}
+
+Test(data, large_files_that_are_rewritten_before_their_close_are_what_was_written) {
+    enum { FILES = 3 };
+    uint64_t seed = random_seed();
+    struct rewritten files[FILES];
+    pid_t children[FILES];
+    fprintf(stderr, "SEED=%lu\n", seed);
+    for (int i = 0; i < FILES; i++) {
+        char *path = strdup(mount_path(&mount, "large %d", i));
+        files[i] = (struct rewritten){path, seed + (uint64_t)i};
+        children[i] = child_start(rewrite_a_large_file, &files[i]);
+    }
+    for (int i = 0; i < FILES; i++) {
+        cr_expect_eq(child_wait(children[i], 50), 0);
+        free((char *)files[i].path);
     }
 }
 

@@ -57,10 +57,12 @@ static bool is_filled(const struct buffer *buffer, uint64_t offset, uint64_t cou
 
 Test(buffer, impossible_pools_are_refused) {
     struct buffer_pool *pool;
-    cr_expect_eq(buffer_pool_open(0, (uint64_t[]){0, 0}, false, &pool), -EINVAL);
-    cr_expect_eq(buffer_pool_open(MIB, (uint64_t[]){MIB, 1}, false, &pool), -EINVAL);
-    cr_expect_eq(buffer_pool_open(MIB, (uint64_t[]){UINT64_MAX, 2}, false, &pool), -EINVAL);
-    cr_expect_eq(buffer_pool_open(UINT64_C(1) << 60, (uint64_t[]){0, 0}, false, &pool), -EINVAL);
+    cr_expect_eq(buffer_pool_open(0, (uint64_t[BUFFER_SHARES]){0, 0}, false, &pool), -EINVAL);
+    cr_expect_eq(buffer_pool_open(MIB, (uint64_t[BUFFER_SHARES]){MIB, 1}, false, &pool), -EINVAL);
+    cr_expect_eq(buffer_pool_open(MIB, (uint64_t[BUFFER_SHARES]){UINT64_MAX, 2}, false, &pool),
+                 -EINVAL);
+    cr_expect_eq(buffer_pool_open(UINT64_C(1) << 60, (uint64_t[BUFFER_SHARES]){0, 0}, false, &pool),
+                 -EINVAL);
     buffer_pool_close(NULL);
     buffer_destroy(NULL);
 }
@@ -243,6 +245,47 @@ static void count_call(void *argument) {
     ++*(int *)argument;
 }
 
+Test(buffer, exchanged_segments_keep_their_bytes_and_the_accounts_stay) {
+    const uint64_t shares[BUFFER_SHARES] = {[BUFFER_STAGING] = 4 * MIB, [BUFFER_REQUESTS] = MIB};
+    struct buffer_pool *pool;
+    struct buffer *received, *staged;
+    cr_assert_eq(buffer_pool_open(5 * MIB, shares, false, &pool), 0);
+    cr_assert_eq(buffer_create(pool, BUFFER_REQUESTS, MIB, &received), 0);
+    cr_assert_eq(buffer_create(pool, BUFFER_STAGING, 3 * MIB, &staged), 0);
+    fill(staged, 0, 3 * MIB, 1);
+    for (uint64_t segment = 0; segment < 3; segment++) {
+        fill(received, 0, MIB, 2);
+        cr_assert(buffer_exchange_segment(staged, segment * MIB, received));
+        struct iovec piece;
+        buffer_pieces(staged, segment * MIB, MIB, &piece, 1);
+        for (uint64_t i = 0; i < MIB; i += 1021)
+            cr_assert_eq(((uint8_t *)piece.iov_base)[i], pattern_at(i, 2));
+        cr_expect(segment == 2 || is_filled(staged, (segment + 1) * MIB, MIB, 1));
+    }
+    cr_expect_eq(buffer_pool_used_bytes(pool, BUFFER_STAGING), 3 * MIB);
+    cr_expect_eq(buffer_pool_used_bytes(pool, BUFFER_REQUESTS), MIB);
+    buffer_destroy(staged);
+    buffer_destroy(received);
+    buffer_pool_close(pool);
+}
+
+Test(buffer, only_whole_segments_are_exchanged) {
+    struct buffer_pool *pool = open_pool(8 * MIB, 0);
+    struct buffer *whole = create(pool, MIB), *longer = create(pool, MIB + 4 * KIB),
+                  *half = create(pool, 512 * KIB), *none = create(pool, 0);
+    cr_expect(!buffer_exchange_segment(longer, MIB, whole), "the last one is 4 KiB");
+    cr_expect(!buffer_exchange_segment(longer, 2 * MIB, whole), "beyond the end");
+    cr_expect(!buffer_exchange_segment(half, 0, whole));
+    cr_expect(!buffer_exchange_segment(whole, 0, half));
+    cr_expect(!buffer_exchange_segment(none, 0, whole));
+    cr_expect(!buffer_exchange_segment(whole, 0, none));
+    cr_expect(buffer_exchange_segment(longer, 0, whole));
+    struct buffer *all[] = {whole, longer, half, none};
+    for (int i = 0; i < 4; i++)
+        buffer_destroy(all[i]);
+    buffer_pool_close(pool);
+}
+
 Test(buffer, a_free_tells_only_who_asked_and_only_once) {
     struct buffer_pool *pool = open_pool(4 * MIB, 4 * MIB);
     int staging = 0, reading = 0;
@@ -333,7 +376,7 @@ static void *use_buffers(void *argument) {
 
 /* The toucher works under their hands; nobody sees another's bytes, or any byte changed. */
 Test(buffer, threads_and_the_toucher_do_not_disturb_each_other) {
-    const uint64_t shares[BUFFER_SHARES] = {8 * MIB, 8 * MIB};
+    const uint64_t shares[BUFFER_SHARES] = {8 * MIB, 8 * MIB, 8 * MIB};
     struct buffer_pool *pool;
     cr_assert_eq(buffer_pool_open(64 * MIB, shares, true, &pool), 0);
     struct worker workers[4] = {0};

@@ -21,7 +21,7 @@ static bool has_ended(int wait_ms) {
 }
 
 Test(loop, answers_on_several_workers_and_stops_while_they_read) {
-    cr_assert(loop_start(session, 5, &loop) == 0);
+    cr_assert(loop_start(session, request_memory, 5, &loop) == 0);
     send_init(45, FUSE_INIT_EXT, 0);
     receive_reply();
     cr_assert(!has_ended(0));
@@ -30,7 +30,7 @@ Test(loop, answers_on_several_workers_and_stops_while_they_read) {
 }
 
 Test(loop, says_when_the_other_side_is_gone) {
-    cr_assert(loop_start(session, 3, &loop) == 0);
+    cr_assert(loop_start(session, request_memory, 3, &loop) == 0);
     cr_assert(!has_ended(0));
     shutdown(kernel_fd, SHUT_RDWR);
     cr_assert(has_ended(10000));
