@@ -15,49 +15,46 @@ struct hot_name {
     struct place place; /* cut to its length */
 };
 
-static struct hot_name *find(struct fs *fs, const struct place *place) {
+/*
+ * What is hot: in the rank's root, which always stays, the name there. Below, the name in whatever
+ * directory: the one that it was in may have been replaced at the same path when the kernel looks
+ * again.
+ */
+static void set_key(struct fs *fs, const struct place *place, struct place *ret_key) {
+    const uint64_t any_directory = 0;
+    const struct directory *directory = inode_find_directory(fs, place->directory);
+    bool is_root = directory && directory->parent == 0;
+    place_set(ret_key, is_root ? place->directory : any_directory, place->name);
+}
+
+static struct hot_name *find(struct fs *fs, const struct place *key) {
     struct hot_name *hot;
-    HASH_FIND(by_place, fs->hot_names, place, place_key_bytes(strlen(place->name)), hot);
+    HASH_FIND(by_place, fs->hot_names, key, place_key_bytes(strlen(key->name)), hot);
     return hot;
 }
 
-static void heat(struct fs *fs, const struct place *place) {
-    struct hot_name *hot = find(fs, place);
+void file_heat(struct fs *fs, const struct file *file) {
+    struct place key;
+    set_key(fs, file->place, &key);
+    struct hot_name *hot = find(fs, &key);
     if (!hot) {
-        unsigned key_bytes = place_key_bytes(strlen(place->name));
+        unsigned key_bytes = place_key_bytes(strlen(key.name));
         hot = malloc(sizeof *hot - sizeof hot->place + key_bytes + 1);
         if (!hot)
             return;
-        memcpy(&hot->place, place, key_bytes + 1);
+        memcpy(&hot->place, &key, key_bytes + 1);
         HASH_ADD(by_place, fs->hot_names, place, key_bytes, hot);
     }
     hot->until_ns = clock_monotonic_ns() + HOT_NAME_NS;
 }
 
-/* The directory of a file that lost its name may have gone, too, and another one stand at the end
- * of the same path: there the name is hot as well. */
-static const uint64_t any_directory = 0;
-
-void file_heat(struct fs *fs, const struct file *file) {
-    struct place anywhere;
-    heat(fs, file->place);
-    if (file->attached)
-        return;
-    place_set(&anywhere, any_directory, file->place->name);
-    heat(fs, &anywhere);
-}
-
-static bool is_hot(struct fs *fs, const struct place *place) {
-    const struct hot_name *hot = find(fs, place);
-    return hot && clock_monotonic_ns() < hot->until_ns;
-}
-
 bool file_place_is_hot(struct fs *fs, const struct place *place) {
-    struct place anywhere;
+    struct place key;
     if (!fs->hot_names)
         return false;
-    place_set(&anywhere, any_directory, place->name);
-    return is_hot(fs, place) || is_hot(fs, &anywhere);
+    set_key(fs, place, &key);
+    const struct hot_name *hot = find(fs, &key);
+    return hot && clock_monotonic_ns() < hot->until_ns;
 }
 
 void file_cool(struct fs *fs, uint64_t now_ns) {

@@ -313,6 +313,35 @@ ParameterizedTest(struct store_size *s, posix_processes,
     expect_order_afterwards();
 }
 
+static int work_in_directories(void *argument) {
+    static struct worker w;
+    uint64_t end = clock_monotonic_ns() + (uint64_t)(heavy_seconds() * 1e9);
+    w.me = (uint32_t)(uintptr_t)argument;
+    w.random = seed + w.me;
+    while (clock_monotonic_ns() < end) {
+        int result = use_directory(&w);
+        errno = -result;
+        if (result != 0)
+            return complain("version %" PRIu64, w.sequence);
+    }
+    return 0;
+}
+
+/* A second ESTALE for one call, since its file stands in a new directory, would reach the client.
+ */
+Test(posix_processes, directories_come_and_go_with_the_files_in_them) {
+    pid_t children[PROCESSES];
+    seed = random_seed();
+    printf("SEED=%" PRIu64 "\n", seed);
+    mount_open(&mount, &(struct mount_settings){.threads = 8, .size = "64M"});
+    for (uintptr_t i = 0; i < PROCESSES; i++)
+        children[i] = child_start(work_in_directories, (void *)(i + 1));
+    for (int i = 0; i < PROCESSES; i++)
+        cr_expect_eq(child_wait(children[i], heavy_seconds() + EXTRA_SECONDS), 0, "SEED=%" PRIu64,
+                     seed);
+    expect_order_afterwards();
+}
+
 /* One process: what it reads is the version that it put last, never an older one. */
 Test(posix_processes, in_a_small_store_a_name_is_its_last_version_or_absent) {
     enum { NAMES = 600, PUTS = 1200 };

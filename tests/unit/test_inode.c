@@ -89,16 +89,18 @@ static struct place place_of(uint64_t directory, const char *name) {
 
 Test(inode, a_name_is_hot_for_a_while_and_no_other_name_is) {
     struct fs *fs = create_fs();
-    struct place here = place_of(5, "x"), other = place_of(5, "xy"), elsewhere = place_of(6, "x");
-    struct file file = {.place = &here, .attached = true};
-    cr_assert(!file_place_is_hot(fs, &here));
-    file_heat(fs, &file);
-    cr_assert(file_place_is_hot(fs, &here));
+    struct place root = place_of(1, "x"), other = place_of(1, "xy"), below = place_of(5, "x"),
+                 beside = place_of(6, "x");
+    struct file in_root = {.place = &root}, in_below = {.place = &below};
+    add_directory(fs, 1, 0, "a rank's root");
+    cr_assert(!file_place_is_hot(fs, &root));
+    file_heat(fs, &in_root);
+    cr_assert(file_place_is_hot(fs, &root));
     cr_assert(!file_place_is_hot(fs, &other));
-    cr_assert(!file_place_is_hot(fs, &elsewhere));
-    file.attached = false; /* its directory may be another one at the same path */
-    file_heat(fs, &file);
-    cr_assert(file_place_is_hot(fs, &elsewhere));
+    cr_assert(!file_place_is_hot(fs, &below));
+    file_heat(fs, &in_below);
+    cr_assert(file_place_is_hot(fs, &below));
+    cr_assert(file_place_is_hot(fs, &beside), "it may stand where the other directory stood");
     cr_assert(!file_place_is_hot(fs, &other));
     fs_destroy(fs);
 }
