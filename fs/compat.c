@@ -93,6 +93,10 @@ static ssize_t send_init_reply(struct compat *compat, int fd, struct iovec *piec
     if (atomic_load(&compat->parallel_offered) &&
         pieces[1].iov_len >= offsetof(struct fuse_init_out, max_background))
         init->flags |= FUSE_PARALLEL_DIROPS;
+    /* The kernel cuts it to fs.fuse.max_pages_limit; WRITEs keep to max_write. */
+    if ((init->flags & FUSE_MAX_PAGES) &&
+        pieces[1].iov_len >= offsetof(struct fuse_init_out, map_alignment))
+        init->max_pages = (uint16_t)(COMPAT_READ_BYTES_MAX / sysconf(_SC_PAGESIZE));
     atomic_store(&compat->init_unique, 0);
     ssize_t sent = writev(fd, pieces, count);
     if (sent >= 0 && compat->serving)

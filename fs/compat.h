@@ -3,8 +3,9 @@
  * libfuse and the kernel's FUSE protocol, as far as they differ between libfuse 3.14 and 3.18 and
  * between kernels: the only place that includes libfuse's header, that knows capability flags, and
  * that speaks the raw protocol where libfuse 3.14 does not do it: FUSE_DIRECT_IO_ALLOW_MMAP,
- * FUSE_NOTIFY_INC_EPOCH, and FUSE_PARALLEL_DIROPS, which it has a capability for and then never
- * puts into its answer. Every file of fs/ includes this instead of fuse_lowlevel.h.
+ * FUSE_NOTIFY_INC_EPOCH, READs longer than WRITEs, and FUSE_PARALLEL_DIROPS, which it has a
+ * capability for and then never puts into its answer. Every file of fs/ includes this instead of
+ * fuse_lowlevel.h.
  *
  * How it hooks in: the session's user data is `struct fs *` and libfuse hands that to its custom
  * I/O functions too, so struct fs holds one zeroed struct compat, and fs_get_compat() (defined
@@ -32,7 +33,8 @@
 struct fs;
 
 enum {
-    COMPAT_WRITE_BYTES_MAX = 1 << 20, /* the payload of one WRITE or READ */
+    COMPAT_WRITE_BYTES_MAX = 1 << 20, /* the payload of one WRITE */
+    COMPAT_READ_BYTES_MAX = 16 << 20, /* of one READ; by fs.fuse.max_pages_limit mostly 1 MiB */
     COMPAT_BACKGROUND_MAX = 64,
 };
 

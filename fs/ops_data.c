@@ -13,7 +13,7 @@
 #include <linux/falloc.h>
 #include <stdlib.h>
 
-enum { READ_PIECES_MAX = COMPAT_WRITE_BYTES_MAX / BUFFER_SEGMENT_BYTES + 2 };
+enum { READ_PIECES_MAX = COMPAT_READ_BYTES_MAX / BUFFER_SEGMENT_BYTES + 2 };
 
 /* READ */
 
@@ -33,8 +33,8 @@ static void answer_from(fuse_req_t request, struct rank *rank, struct version *v
     struct iovec pieces[READ_PIECES_MAX];
     uint64_t size = version_payload_bytes(version);
     uint64_t left = offset < size ? size - offset : 0;
-    if (count > COMPAT_WRITE_BYTES_MAX)
-        count = COMPAT_WRITE_BYTES_MAX;
+    if (count > COMPAT_READ_BYTES_MAX)
+        count = COMPAT_READ_BYTES_MAX;
     if (count > left)
         count = (size_t)left;
     size_t n = count ? version_pieces(version, offset, count, pieces, READ_PIECES_MAX) : 0;
@@ -99,8 +99,8 @@ static void answer_from_staged(fuse_req_t request, const struct handle *handle, 
     struct iovec pieces[READ_PIECES_MAX];
     uint64_t size = atomic_load(&handle->size_bytes);
     uint64_t left = offset < size ? size - offset : 0;
-    if (count > COMPAT_WRITE_BYTES_MAX)
-        count = COMPAT_WRITE_BYTES_MAX;
+    if (count > COMPAT_READ_BYTES_MAX)
+        count = COMPAT_READ_BYTES_MAX;
     if (count > left)
         count = (size_t)left;
     if (count == 0)

@@ -36,7 +36,7 @@ Test(compat, requests_are_as_large_as_designed_and_only_wanted_flags_are_on) {
                       FUSE_ATOMIC_O_TRUNC | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO;
     cr_assert((reply.init.flags & wanted) == wanted, "%x is off", wanted & ~reply.init.flags);
     cr_assert(!(reply.init.flags & (FUSE_WRITEBACK_CACHE | FUSE_AUTO_INVAL_DATA)));
-    cr_assert(reply.init.max_write == 1 << 20 && reply.init.max_pages == 256);
+    cr_assert(reply.init.max_write == 1 << 20 && reply.init.max_pages == 4096);
     cr_assert(reply.init.max_background == 64);
 }
 
