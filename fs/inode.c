@@ -62,7 +62,8 @@ struct version *inode_take_pin(struct fs *fs, struct inode *inode) {
     return version;
 }
 
-void inode_adopt_current(struct fs *fs, struct inode *inode) {
+/* Takes over the version that is current, if the inode has none. */
+static void adopt_current(struct fs *fs, struct inode *inode) {
     CHECK(inode->private && !inode->used);
     struct file *file = inode->file;
     struct version *version;
@@ -78,12 +79,20 @@ void inode_adopt_current(struct fs *fs, struct inode *inode) {
         version_unref(inode_take_pin(fs, TAILQ_FIRST(&fs->pins)));
 }
 
+void inode_adopt_newest(struct fs *fs, struct inode *inode) {
+    struct blob_record record;
+    if (inode->pinned && file_get_current(inode->file, &record) &&
+        record.sequence != inode->sequence)
+        version_unref(inode_take_pin(fs, inode));
+    adopt_current(fs, inode);
+}
+
 struct inode *inode_create_private(struct fs *fs, struct file *file) {
     struct inode *inode = inode_create_file(fs, file);
     if (!inode)
         return NULL;
     inode->private = true;
-    inode_adopt_current(fs, inode);
+    adopt_current(fs, inode);
     return inode;
 }
 

@@ -95,8 +95,9 @@ struct inode *inode_create_file(struct fs *fs, struct file *file);
 void inode_set_version(struct inode *inode, const struct blob_record *record);
 /* A private inode for the file as it is: pins what is published, if anything. */
 struct inode *inode_create_private(struct fs *fs, struct file *file);
-/* Takes over the version that is current, if the inode has none. */
-void inode_adopt_current(struct fs *fs, struct inode *inode);
+/* A private one before its first OPEN: what was closed after the LOOKUP that it came from is what
+ * it stands for from now on. */
+void inode_adopt_newest(struct fs *fs, struct inode *inode);
 /* The pin goes elsewhere (or nowhere: unref it): no longer bounded here. */
 struct version *inode_take_pin(struct fs *fs, struct inode *inode);
 /* Its first OPEN has come: the pin stays as long as it is open. */

@@ -40,16 +40,6 @@ static bool must_wait(struct opening *opening) {
     return until_ns != 0 && now_ns < opening->until_ns;
 }
 
-/* What was closed after the LOOKUP that this inode came from, or while the open was held back, is
- * what it opens. */
-static void adopt_newest(struct fs *fs, struct inode *inode) {
-    struct blob_record record;
-    if (inode->pinned && file_get_current(inode->file, &record) &&
-        record.sequence != inode->sequence)
-        version_unref(inode_take_pin(fs, inode));
-    inode_adopt_current(fs, inode);
-}
-
 /* reading */
 
 static int answer_stale(struct fs *fs, const struct inode *inode) {
@@ -62,7 +52,7 @@ static int choose_private(struct fs *fs, struct opening *opening, struct version
     struct inode *inode = opening->inode;
     if (must_wait(opening))
         return -EAGAIN;
-    adopt_newest(fs, inode);
+    inode_adopt_newest(fs, inode);
     if (!inode->pinned)
         return -ENOENT;
     *ret_version = version_ref(inode->pinned);
@@ -122,7 +112,7 @@ static int decide_write(struct fs *fs, struct opening *opening) {
     /* What it starts from has to be what was closed before (P3). */
     if (!(opening->info.flags & O_TRUNC) && must_wait(opening))
         return -EAGAIN;
-    adopt_newest(fs, inode);
+    inode_adopt_newest(fs, inode);
     struct version *base = inode_take_pin(fs, inode);
     struct handle *handle = handle_open(fs, inode, HANDLE_WRITE);
     if (!handle) {
@@ -219,6 +209,8 @@ static void finish_load(struct task *task) {
 }
 
 void open_proceed(struct opening *opening) {
+    if (opening->go_on)
+        return opening->go_on(opening);
     int result = opening->result;
     if (result == 0 && opening->loading)
         result = task_load(&opening->task, opening->loading);
@@ -243,10 +235,18 @@ struct opening *open_create(struct fs *fs, fuse_req_t request, struct inode *ino
     return opening;
 }
 
+static int decide_truncation(struct opening *opening) {
+    return must_wait(opening) ? -EAGAIN : 0;
+}
+
+static int decide_open(struct fs *fs, struct opening *opening) {
+    bool writes = (opening->info.flags & O_ACCMODE) != O_RDONLY || (opening->info.flags & O_TRUNC);
+    return writes ? decide_write(fs, opening) : decide_read(fs, opening);
+}
+
 /* False: it is held back. */
 static bool decide(struct fs *fs, struct opening *opening) {
-    bool writes = (opening->info.flags & O_ACCMODE) != O_RDONLY || (opening->info.flags & O_TRUNC);
-    opening->result = writes ? decide_write(fs, opening) : decide_read(fs, opening);
+    opening->result = opening->go_on ? decide_truncation(opening) : decide_open(fs, opening);
     if (opening->result == -ENOENT)
         stats_add(rank_get_stats(opening->inode->file->rank), misses, 1);
     if (opening->result != -EAGAIN)

@@ -16,7 +16,7 @@ struct inode;
 
 enum { OPEN_HELD_BACK_NS = 100000000 };
 
-/* One OPEN, or a CREATE of a name that exists. */
+/* One OPEN, or a CREATE of a name that exists; or a truncation by name. */
 struct opening {
     struct task task; /* the load */
     fuse_req_t request;
@@ -27,6 +27,9 @@ struct opening {
     bool create;
     pid_t opener;      /* the process, if it opens O_RDWR */
     uint64_t until_ns; /* monotonic: held back no longer than that */
+    /* a truncation: without locks, once it need not wait; frees the opening */
+    void (*go_on)(struct opening *opening);
+    uint64_t size_bytes;
     int result;
     TAILQ_ENTRY(opening) entry;
 };
@@ -35,7 +38,7 @@ TAILQ_HEAD(open_list, opening);
 /* NULL: no memory. `inode` stays: the kernel waits for our answer about it. */
 struct opening *open_create(struct fs *fs, fuse_req_t request, struct inode *inode,
                             const struct fuse_file_info *info, pid_t opener);
-/* Under fs->lock: decides. True: go on with open_finish_deciding, without the lock. False: kept. */
+/* Under fs->lock: decides. True: go on with open_proceed, without the lock. False: kept. */
 bool open_decide(struct fs *fs, struct opening *opening);
 /* Without locks: loads if that is wanted, and answers, now or later. */
 void open_proceed(struct opening *opening);

@@ -5,10 +5,12 @@
  */
 #include "fs/attr.h"
 #include "fs/op.h"
+#include "fs/open.h"
 #include "fs/ops.h"
 #include "fs/state.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What the kernel asks for, in core's terms. */
@@ -174,7 +176,7 @@ static int set_own(int to_set) {
 
 /* By name, on an inode that one LOOKUP has to itself: the truncated copy is published. */
 static int truncate_private(struct fs *fs, struct inode *inode, struct handle **ret_handle) {
-    inode_adopt_current(fs, inode);
+    inode_adopt_newest(fs, inode);
     struct version *base = inode_take_pin(fs, inode);
     struct handle *handle = base ? handle_open(fs, inode, HANDLE_WRITE) : NULL;
     if (!handle) {
@@ -228,8 +230,8 @@ static int start_resize(struct handle *handle, enum op_kind kind, fuse_req_t req
     return 0;
 }
 
-static void set_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes,
-                     struct handle *handle) {
+static void answer_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes,
+                        struct handle *handle) {
     enum op_kind kind = OP_RESIZE;
     int result = 0;
     if (handle) {
@@ -250,6 +252,36 @@ static void set_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t 
         handle_unref(handle);
     if (result < 0)
         return (void)fuse_reply_err(request, -result);
+}
+
+static void truncate_now(struct opening *opening) {
+    answer_size(opening->task.fs, opening->request, opening->inode->node, opening->size_bytes,
+                NULL);
+    free(opening);
+}
+
+/* What is cut has to be what was closed before (P3): waits for its RELEASE like an OPEN. */
+static bool is_held_back(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes) {
+    const struct fuse_file_info no_info = {0};
+    SCOPE_LOCK(&fs->lock);
+    struct inode *inode = inode_find(fs, node);
+    if (!inode || !inode->private || inode->used)
+        return false;
+    struct opening *opening = open_create(fs, request, inode, &no_info, 0);
+    if (!opening)
+        return false;
+    opening->go_on = truncate_now;
+    opening->size_bytes = size_bytes;
+    if (!open_decide(fs, opening))
+        return true;
+    free(opening);
+    return false;
+}
+
+static void set_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes,
+                     struct handle *handle) {
+    if (handle || !is_held_back(fs, request, node, size_bytes))
+        answer_size(fs, request, node, size_bytes, handle);
 }
 
 static int set_all_but_size(struct fs *fs, fuse_req_t request, uint64_t node,

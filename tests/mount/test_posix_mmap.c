@@ -129,6 +129,23 @@ Test(posix_mmap, an_open_right_after_the_close_gets_what_was_written) {
     }
 }
 
+Test(posix_mmap, a_truncation_by_name_right_after_the_close_cuts_what_was_written) {
+    for (int i = 0; i < 200; i++) {
+        const char *path = published("file");
+        char *mapped = map(path, O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, BYTES);
+        memset(mapped, 'm', BYTES);
+        munmap(mapped, BYTES);
+        cr_assert_eq(truncate(path, BYTES / 2), 0, "%s", strerror(errno));
+        size_t bytes;
+        AUTO_FREE char *content = file_read(path, &bytes);
+        cr_assert(content && bytes == BYTES / 2, "round %d", i);
+        size_t right = 0;
+        while (right < bytes && content[right] == 'm')
+            right++;
+        cr_assert_eq(right, bytes, "round %d", i);
+    }
+}
+
 Test(posix_mmap, two_of_one_descriptor_and_its_reads_and_writes_see_each_other) {
     int fd = open(mount_path(&mount, "file"), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     cr_assert_eq(ftruncate(fd, 2 * PAGE), 0);
