@@ -43,7 +43,7 @@ static void run_strace(pid_t daemon, const char *log) {
     prctl(PR_SET_PDEATHSIG, SIGINT);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
-    execlp("strace", "strace", "-f", "-q", "-p", pid, "-P", "/dev/fuse", "-e", "trace=read", "-xx",
+    execlp("strace", "strace", "-f", "-q", "-p", pid, "-P", "/dev/fuse", "-e", "trace=readv", "-xx",
            "-s", "8", "-o", log, NULL);
     _exit(127);
 }
