@@ -276,6 +276,7 @@ static void work(struct loader *loader) {
 static void *run(void *argument) {
     struct loader *loader = argument;
     thread_role = THREAD_LOADER;
+    pthread_setname_np(pthread_self(), "cpl3-load");
     int result = slab_io_open(loader->table->options.engine, LOADER_DEPTH, &loader->io);
     {
         SCOPE_LOCK(&loader->mutex);

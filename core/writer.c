@@ -3,6 +3,7 @@
 #include "core/writer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,7 +308,10 @@ static void drop_all(struct change_list *list) {
 
 static void *writer_main(void *argument) {
     struct writer *writer = argument;
+    char name[16];
     thread_role = THREAD_WRITER;
+    snprintf(name, sizeof(name), "cpl3-write%u", writer->rank->number % 10000u);
+    pthread_setname_np(pthread_self(), name);
     int result = set_up(writer);
     pthread_mutex_lock(&writer->inbox_lock);
     writer->started = result;

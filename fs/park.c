@@ -299,6 +299,7 @@ static uint64_t keep_time(struct fs *fs, uint64_t now_ns) {
 static void *run_park(void *argument) {
     struct fs *fs = argument;
     struct park *park = &fs->park;
+    pthread_setname_np(pthread_self(), "cpl3-ticker");
     for (;;) {
         uint64_t until_ns = keep_time(fs, clock_monotonic_ns());
         struct task_list tasks = TAILQ_HEAD_INITIALIZER(tasks);
