@@ -57,6 +57,7 @@ void handle_unref(struct handle *handle) {
     handle->buffer = NULL;
     park_end_growing(handle->fs, handle);
     pthread_mutex_destroy(&handle->lock);
+    blob_hasher_destroy(handle->hasher);
     free(handle->owners);
     free(handle->text);
     free(handle);
@@ -143,5 +144,6 @@ void handle_kill(struct handle *handle, int error) {
     stats_add(rank_get_stats(handle->rank), dead_writers, 1);
     buffer_destroy(handle->buffer);
     handle->buffer = NULL;
+    handle->hashed_bytes = 0;
     park_end_growing(handle->fs, handle);
 }

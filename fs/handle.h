@@ -71,6 +71,8 @@ struct handle {
     /* under lock */
     struct version *base;
     struct buffer *buffer;
+    struct blob_hasher *hasher; /* of the buffer's first hashed_bytes; NULL: 0 of them */
+    uint64_t hashed_bytes;
     bool flushed;               /* closed by somebody since the last change */
     uint64_t flushed_publishes; /* of the file until then */
     uint64_t *owners;           /* lock owners that wrote since the last publish */

@@ -6,6 +6,7 @@
 #include "fs/exited.h"
 #include "fs/op.h"
 #include "fs/ops.h"
+#include "fs/staging.h"
 #include "fs/state.h"
 
 #include <errno.h>
@@ -164,7 +165,14 @@ void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t co
     op->bytes = compat_payload(bytes, &op->segment);
     op->count = count;
     op->killed = info->lock_owner == 0 && exited_by_signal(handle->opener);
+    bool is_segment = count == BUFFER_SEGMENT_BYTES;
+    if (is_segment)
+        handle_ref(handle);
     op_submit(op);
+    if (is_segment) {
+        staging_hash_ahead(handle);
+        handle_unref(handle);
+    }
 }
 
 void ops_flush(fuse_req_t request, fuse_ino_t node, struct fuse_file_info *info) {

@@ -6,6 +6,7 @@
 #include "fs/publish.h"
 
 #include "fs/op.h"
+#include "fs/staging.h"
 #include "fs/state.h"
 
 #include <errno.h>
@@ -68,6 +69,7 @@ static void settle(struct fs *fs, struct handle *handle, struct version *version
     struct inode *inode = handle->inode;
     struct file *file = handle->file;
     handle->buffer = NULL;
+    handle->hashed_bytes = 0;
     handle->base = version;
     handle->owner_count = 0;
     atomic_store(&handle->pending, 0);
@@ -138,7 +140,7 @@ int publish_step(struct op *op) {
     bool hashed = false;
     while (result == 0) {
         if (op->reserved && !hashed) {
-            checksum = publication_checksum(handle->buffer, atomic_load(&handle->size_bytes));
+            checksum = staging_checksum(handle);
             hashed = true;
         }
         pthread_mutex_lock(&fs->lock);

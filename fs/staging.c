@@ -136,8 +136,10 @@ int staging_prepare(struct op *op, uint64_t end_bytes, uint64_t keep_bytes) {
 
 /* changes */
 
-static void note_change(struct handle *handle) {
+static void note_change(struct handle *handle, uint64_t from) {
     handle->flushed = false;
+    if (from < handle->hashed_bytes)
+        handle->hashed_bytes = 0;
     atomic_store(&handle->changed_ns, clock_real_ns());
     atomic_store(&handle->mtime_ns, 0);
 }
@@ -158,7 +160,7 @@ void staging_write(struct handle *handle, uint64_t offset, const void *bytes, si
         buffer_write(handle->buffer, offset, bytes, count);
     if (offset + count > size)
         atomic_store(&handle->size_bytes, offset + count);
-    note_change(handle);
+    note_change(handle, offset);
 }
 
 void staging_resize(struct handle *handle, uint64_t size_bytes) {
@@ -169,5 +171,43 @@ void staging_resize(struct handle *handle, uint64_t size_bytes) {
     if (size_bytes < size && handle->buffer)
         buffer_trim(handle->buffer, size_bytes);
     atomic_store(&handle->size_bytes, size_bytes);
-    note_change(handle);
+    note_change(handle, size_bytes);
+}
+
+/* the checksum */
+
+static void hash_until(struct handle *handle, uint64_t end) {
+    if (handle->hashed_bytes == 0)
+        blob_hasher_start(handle->hasher);
+    while (handle->hashed_bytes < end) {
+        struct iovec piece;
+        uint64_t left = end - handle->hashed_bytes;
+        buffer_pieces(handle->buffer, handle->hashed_bytes,
+                      left < BUFFER_SEGMENT_BYTES ? left : BUFFER_SEGMENT_BYTES, &piece, 1);
+        blob_hasher_update(handle->hasher, piece.iov_base, piece.iov_len);
+        handle->hashed_bytes += piece.iov_len;
+    }
+}
+
+void staging_hash_ahead(struct handle *handle) {
+    if (pthread_mutex_trylock(&handle->lock) != 0)
+        return;
+    uint64_t end = handle->hashed_bytes + BUFFER_SEGMENT_BYTES;
+    if (handle->buffer && !handle->base && end <= atomic_load(&handle->size_bytes)) {
+        if (!handle->hasher)
+            handle->hasher = blob_hasher_create();
+        if (handle->hasher)
+            hash_until(handle, end);
+    }
+    pthread_mutex_unlock(&handle->lock);
+}
+
+uint64_t staging_checksum(struct handle *handle) {
+    uint64_t size = atomic_load(&handle->size_bytes);
+    if (handle->hashed_bytes == 0)
+        return publication_checksum(handle->buffer, size);
+    hash_until(handle, size);
+    uint64_t checksum = blob_hasher_finish(handle->hasher);
+    handle->hashed_bytes = 0; /* a next call begins anew: its last piece may be no segment */
+    return checksum;
 }

@@ -32,4 +32,13 @@ void staging_write(struct handle *handle, uint64_t offset, const void *bytes, si
 /* After staging_prepare for size_bytes. */
 void staging_resize(struct handle *handle, uint64_t size_bytes);
 
+/*
+ * Without locks, after the answer to a WRITE: hashes the next whole segment, if it is there and
+ * nobody else works on the handle, so that the close, which waits for the checksum, finds most of
+ * it done.
+ */
+void staging_hash_ahead(struct handle *handle);
+/* The checksum of all that is staged. */
+uint64_t staging_checksum(struct handle *handle);
+
 #endif

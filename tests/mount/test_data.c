@@ -125,8 +125,17 @@ Test(data, large_files_that_are_rewritten_before_their_close_are_what_was_writte
         files[i] = (struct rewritten){path, seed + (uint64_t)i};
         children[i] = child_start(rewrite_a_large_file, &files[i]);
     }
-    for (int i = 0; i < FILES; i++) {
+    for (int i = 0; i < FILES; i++)
         cr_expect_eq(child_wait(children[i], 50), 0);
+    /* And from the disk they verify. */
+    for (int i = 0; i < FILES; i++) {
+        size_t before_bytes, after_bytes;
+        AUTO_FREE char *before = file_read(files[i].path, &before_bytes);
+        mount_stop(&mount);
+        mount_start(&mount, "cold_start=load");
+        AUTO_FREE char *after = file_read(files[i].path, &after_bytes);
+        cr_expect(before && after && before_bytes == after_bytes &&
+                  memcmp(before, after, after_bytes) == 0);
         free((char *)files[i].path);
     }
 }
