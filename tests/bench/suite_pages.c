@@ -139,8 +139,7 @@ static void repeat(struct bench *bench, const struct page_plan *plan, unsigned r
     put_all(bench, plan, repetition, "put, reuse", false);
     put_all(bench, plan, repetition, "put + fsync, reuse", true);
     for (size_t i = 0; i < bench->target_count; i++)
-        if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)) &&
-            target->engine != &engine_raw)
+        if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)))
             target->engine->destroy(target);
     disk_settle(bench->directory);
 }
@@ -162,6 +161,4 @@ void suite_pages(struct bench *bench) {
             repeat(bench, &plan, repetition);
         }
     }
-    struct target *raw = bench_find_target(bench, &engine_raw);
-    raw->engine->destroy(raw);
 }
