@@ -7,11 +7,13 @@
 #include "tests/bench/bench.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "core/cleanup.h"
 #include "core/clock.h"
@@ -54,9 +56,52 @@ static void prepare(struct bench *bench, struct target *target) {
 
 /* listing */
 
-/* One pass of readdir, all names kept, then, if wanted, a stat of each, as `ls -l` does. */
-static double list(const struct bench *bench, const struct target *target, bool with_stat) {
-    uint64_t names = 0, most = count_names(bench);
+struct listing {
+    char path[ENGINE_PATH_MAX]; /* the directory and a slash; the name goes behind it */
+    size_t path_bytes;
+    bool no_context, no_acl; /* unknown here: not asked for again */
+    uint64_t names;
+};
+
+/* After a call for an extended attribute: true if there are none in this file system. */
+static bool is_unsupported(const struct listing *listing, ssize_t result) {
+    if (result >= 0 || errno == ENODATA)
+        return false;
+    if (errno != EOPNOTSUPP)
+        give_up("%s: extended attributes: %m", listing->path);
+    return true;
+}
+
+static void look_at_entry(struct listing *listing) {
+    struct statx status = {};
+    char context[255];
+    if (statx(AT_FDCWD, listing->path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+              STATX_MODE | STATX_NLINK | STATX_UID | STATX_GID | STATX_MTIME | STATX_SIZE,
+              &status) < 0)
+        give_up("%s: statx: %m", listing->path);
+    if (status.stx_size != PAGE_BYTES)
+        give_up("%s: %llu bytes", listing->path, (unsigned long long)status.stx_size);
+    if (!listing->no_context)
+        listing->no_context = is_unsupported(
+            listing, lgetxattr(listing->path, "security.selinux", context, sizeof context));
+    if (!listing->no_acl)
+        listing->no_acl =
+            is_unsupported(listing, getxattr(listing->path, "system.posix_acl_access", NULL, 0));
+}
+
+/*
+ * One pass of readdir, all names kept. With `look`, the calls of `ls -l` in its order (GNU
+ * coreutils 9.1, by strace): each entry is looked at, by its whole path, when readdir returned it,
+ * so that the entries of one buffer of 32 KiB are looked at before the next buffer is read; the
+ * kernel's choice between READDIR and READDIRPLUS hangs on that. Sorting and printing are left out.
+ */
+static double list(const struct bench *bench, const struct target *target, bool look) {
+    struct listing listing = {};
+    uint64_t most = count_names(bench);
+    int n = snprintf(listing.path, sizeof listing.path, "%s/", target->directory);
+    if (n < 0 || (size_t)n + ENGINE_NAME_BYTES >= sizeof listing.path)
+        give_up("%s: too long a path", target->directory);
+    listing.path_bytes = (size_t)n;
     AUTO_FREE char(*kept)[ENGINE_NAME_BYTES + 1] = calloc(most, sizeof *kept);
     if (!kept)
         give_up("no memory");
@@ -68,18 +113,17 @@ static double list(const struct bench *bench, const struct target *target, bool 
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (strlen(entry->d_name) != ENGINE_NAME_BYTES)
             continue;
-        if (names < most)
-            memcpy(kept[names], entry->d_name, sizeof *kept);
-        names++;
+        strcpy(listing.path + listing.path_bytes, entry->d_name);
+        if (look)
+            look_at_entry(&listing);
+        if (listing.names < most)
+            memcpy(kept[listing.names], entry->d_name, sizeof *kept);
+        listing.names++;
     }
-    struct stat status;
-    for (uint64_t i = 0; with_stat && i < names && i < most; i++)
-        if (fstatat(dirfd(directory), kept[i], &status, AT_SYMLINK_NOFOLLOW) < 0 ||
-            status.st_size != PAGE_BYTES)
-            give_up("%s/%s: stat: %m", target->directory, kept[i]);
     double seconds = (double)(clock_monotonic_ns() - start_ns) / 1e9;
-    if (names != most)
-        give_up("%s: %" PRIu64 " of %" PRIu64 " names are listed", target->directory, names, most);
+    if (listing.names != most)
+        give_up("%s: %" PRIu64 " of %" PRIu64 " names are listed", target->directory, listing.names,
+                most);
     return seconds;
 }
 
