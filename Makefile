@@ -167,18 +167,18 @@ check-scale: all ## a million small files: listings, lookups, memory; needs root
 # ---- benchmark -------------------------------------------------------------------------------------
 
 # The program that measures; what drives it and reports is tests/bench/run.
-$(B)/bench/measure: $(call objects,$(wildcard tests/bench/*.c)) $(B)/libcore.a
+$(B)/bench/measure: $(call objects,$(wildcard tests/bench/*.c)) $(B)/libtools.a $(B)/libcore.a
 	@mkdir -p $(@D)
 	$(call SAY,link $@)
-	$(Q)$(LINK) -o $@ $^ -lrocksdb $(CORE_LIBS)
+	$(Q)$(LINK) -o $@ $^ -lrocksdb $(TOOL_LIBS) $(CORE_LIBS)
 
 bench-deps:
 	@tools/install-deps gnuplot-nox strace librocksdb-dev
 
-bench: bench-deps all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 15 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
+bench: bench-deps all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 20 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
 	@tests/bench/run $(BENCH_FLAGS)
 
-bench-quick: bench-deps all $(B)/bench/measure ## the same with fewer sizes and repetitions, 2 minutes
+bench-quick: bench-deps all $(B)/bench/measure ## the same with fewer sizes and repetitions, 5 minutes
 	@tests/bench/run --quick $(BENCH_FLAGS)
 
 # ---- the rest --------------------------------------------------------------------------------------

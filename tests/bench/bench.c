@@ -34,6 +34,7 @@ static const struct suite {
 } suites[] = {
     {"pages", suite_pages},         {"stat", suite_stat},         {"names", suite_names},
     {"sustained", suite_sustained}, {"requests", suite_requests}, {"scale", suite_scale},
+    {"replay", suite_replay},
 };
 enum { SUITES = sizeof suites / sizeof suites[0] };
 
@@ -68,7 +69,7 @@ static void choose_suite(struct arguments *arguments, const char *name) {
             return;
         }
     }
-    give_up("%s: no such suite: pages, stat, names, sustained, requests or scale", name);
+    give_up("%s: no such suite: pages, stat, names, sustained, requests, scale or replay", name);
 }
 
 static void parse(int argc, char **argv, struct arguments *arguments) {

@@ -47,5 +47,8 @@ void suite_sustained(struct bench *bench);
 void suite_requests(struct bench *bench);
 /* More slots, threads, ranks. */
 void suite_scale(struct bench *bench);
+/* A request trace, flat out and at its own pace: tests/data's, or the file that BENCH_TRACE names.
+ */
+void suite_replay(struct bench *bench);
 
 #endif

@@ -19,6 +19,8 @@ PAGES = ("put, first fill", "put, reuse", "put + fsync, first fill", "put + fsyn
          "cold get", "hot get")
 TIMES = ("stat, cached", "stat, known absent", "listing", "ls -l, cold")
 MEMORY = ("memory of a slot", "memory of a slot, without index pages")
+REPLAY = "replay, "
+ONE_WAY = ("FORGET", "BATCH_FORGET", "INTERRUPT")  # requests without an answer
 MILLION = 1_000_000
 TABLE_HEAD_LINES = 2
 FLOOR_TOLERANCE = 0.05  # medians of equal programs differ by as much
@@ -67,7 +69,7 @@ class Results:
         self.samples = samples
         self.by_key = collections.defaultdict(lambda: collections.defaultdict(dict))
         for row in samples:
-            if row["unit"] == "requests":
+            if row["unit"] == "requests" or row["operation"].startswith(REPLAY):
                 continue
             key = (row["operation"], row["object_bytes"], row["threads"])
             self.by_key[key][row["engine"]][row["repetition"]] = row
@@ -162,19 +164,19 @@ def time_text(seconds):
     return f"{seconds * 1e9:.3g} ns"
 
 
-def goal_texts(judgements, key):
-    """The columns goal and met."""
-    sign = {"higher": "≥", "lower": "≤"}
+def goal_text(goal):
+    sign = {"higher": "≥", "lower": "≤"}[goal.better]
     names = {BUFFERED: "buffered", "below capacity": "of below capacity",
              "seconds for 1000000 slots": "s for 1,000,000"}
+    return f"{sign} {goal.goal:g} {names.get(goal.against, goal.against)}"
+
+
+def goal_texts(judgements, key):
+    """The columns goal and met."""
     mine = [j for j in judgements if (j.goal.operation, j.goal.size, j.goal.threads) == key]
-    if not mine:
-        return "", ""
-    goals = "; ".join(f"{sign[j.goal.better]} {j.goal.goal:g} {names.get(j.goal.against, j.goal.against)}"
-                      for j in mine)
     met = "; ".join("yes" if j.met else "no" if j.above_floor else "**no, below the floor**"
                     for j in mine)
-    return goals, met
+    return "; ".join(goal_text(j.goal) for j in mine), met
 
 
 def table(head, rows):
@@ -254,20 +256,55 @@ def rate_table(results):
     return table(["operation", "size", "threads", *ENGINES], rows)
 
 
-def request_table(results):
+def request_counts(results):
+    """{(operation, size): {opcode: requests for one operation}}"""
     requests = collections.defaultdict(dict)
     for row in results.samples:
         if row["unit"] == "requests":
             key = (row["operation"], row["object_bytes"])
             requests[key][row["detail"]] = row["quantity"] / row["count"]
+    return requests
+
+
+def round_trips(opcodes):
+    return sum(count for name, count in opcodes.items() if name not in ONE_WAY)
+
+
+def request_table(results):
     rows = []
-    for (operation, size), opcodes in requests.items():
-        one_way = ("FORGET", "BATCH_FORGET", "INTERRUPT")
-        total = sum(count for name, count in opcodes.items() if name not in one_way)
+    for (operation, size), opcodes in request_counts(results).items():
         shown = sorted((item for item in opcodes.items() if item[1] > 0), key=lambda item: -item[1])
-        rows.append([operation, size_text(size), f"{total:.1f}",
+        rows.append([operation, size_text(size), f"{round_trips(opcodes):.1f}",
                      ", ".join(f"{name} {count:.2g}" for name, count in shown) or "none"])
     return table(["operation", "size", "round trips", "requests"], rows)
+
+
+def replay_table(results):
+    """A row a pass and engine: medians over the repetitions."""
+    passes = collections.defaultdict(lambda: collections.defaultdict(list))
+    for row in results.samples:
+        if row["operation"].startswith(REPLAY):
+            key = (row["operation"].removeprefix(REPLAY), row["engine"], row["object_bytes"])
+            passes[key][row["detail"]].append(row)
+    rows = []
+    for (name, engine, size), details in passes.items():
+        def middle(detail, value):
+            return statistics.median(value(row) for row in details[detail])
+
+        def quantiles(what):
+            if not details[f"{what} p50"]:
+                return ["none", "", "", ""]
+            return [f"{middle(f'{what} p50', lambda row: row['count']):.0f}",
+                    *(time_text(middle(f"{what} {p}", lambda row: row["quantity"]))
+                      for p in ("p50", "p99", "p99.9"))]
+
+        rows.append([name, engine, size_text(size),
+                     time_text(middle("all", lambda row: row["quantity"])),
+                     f"{middle('hits', lambda row: row['quantity'] / row['count']):.4f}",
+                     *quantiles("get"), *quantiles("put"),
+                     f"{sum(row['quantity'] for row in details['wrong bytes']):.0f}"])
+    return table(["pass", "engine", "block", "all requests", "hit rate", "gets", "p50", "p99",
+                  "p99.9", "puts", "p50", "p99", "p99.9", "wrong bytes read, in all"], rows)
 
 
 def scale_rows(results, operations, column):
@@ -306,6 +343,7 @@ def markdown(results, judgements, machine):
         ("Names", time_table(results, judgements)),
         ("Past capacity", sustained_table(results, judgements)),
         ("Cold start", own_table(results, judgements)),
+        ("Trace replay: latency of one get and one put, open to close", replay_table(results)),
         ("More slots, threads, ranks", scale_table(results)),
         ("MB/s of all engines, medians", rate_table(results)),
         ("FUSE requests of one operation", request_table(results)),
@@ -313,7 +351,10 @@ def markdown(results, judgements, machine):
     lines = ["# cpl3 against ext4 files and the raw disk", ""]
     lines += [f"- {name}: {value}" for name, value in machine.items()]
     lines += ["", f"Medians of the ratios within each of {repetitions} repetitions "
-              f"(smallest–largest). Goals met: {met} of {len(judgements)}.", ""]
+              f"(smallest–largest). Goals met: {met} of {len(judgements)}. First fill: no engine, raw "
+              "among them, ever wrote to these blocks of its file or files; reuse: it did. raw is "
+              "one preallocated file, O_DIRECT by io_uring from huge pages, with nothing else to "
+              "do.", ""]
     for title, section in sections:
         if len(section) > TABLE_HEAD_LINES:
             lines += [f"## {title}", "", *section, ""]
