@@ -334,7 +334,8 @@ def scale_table(results):
                   "time / that of the first row"], rows)
 
 
-def markdown(results, judgements, machine):
+def markdown(results, judgements, machine, reasons):
+    """reasons: the rows of the table of missed goals."""
     repetitions = 1 + max(row["repetition"] for row in results.samples)
     met = sum(j.met for j in judgements)
     sections = [
@@ -343,6 +344,8 @@ def markdown(results, judgements, machine):
         ("Names", time_table(results, judgements)),
         ("Past capacity", sustained_table(results, judgements)),
         ("Cold start", own_table(results, judgements)),
+        ("Goals missed, and why",
+         table(["operation", "size", "threads", "goal", "measured", "why"], reasons)),
         ("Trace replay: latency of one get and one put, open to close", replay_table(results)),
         ("More slots, threads, ranks", scale_table(results)),
         ("MB/s of all engines, medians", rate_table(results)),
