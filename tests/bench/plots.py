@@ -17,7 +17,7 @@ set xtics ({tics})
 set xrange [{least}:{most}]
 set yrange [0:*]
 set grid ytics
-set key top left Left reverse
+set key below maxcols 3
 set ylabel 'MB/s'
 """
 
