@@ -322,6 +322,7 @@ static void settle_group(struct writer *writer, struct group *group,
     writer_tell_progress(writer);
     group->error = 0;
     group->opened_ns = 0;
+    group->payload_bytes = 0;
 }
 
 /* A read-only mount only hides what is bad: the tombstones stay in the overlay. */
@@ -332,6 +333,7 @@ static int drop_group(struct writer *writer, struct group *group) {
         change_destroy(change);
     atomic_store(&writer->durable_change, durable);
     group->opened_ns = 0;
+    group->payload_bytes = 0;
     writer_wake_commit_waiters(writer, durable, 0);
     return 0;
 }

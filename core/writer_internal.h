@@ -16,7 +16,8 @@
 enum {
     GROUP_CHANGES_DUE = 256,  /* this many are a reason to commit */
     GROUP_CHANGES_MAX = 4096, /* and a long queue makes larger groups, which cost less a change */
-    COMMIT_PENDING_BYTES = 64 << 20,      /* or when so much waits in memory */
+    COMMIT_PENDING_BYTES = 64 << 20, /* or when so much waits in memory */
+    GROUP_BYTES_MAX = 64 << 20,      /* of payload: its memory comes back only with its commit */
     TOUCH_COMMIT_NS = 1000 * 1000 * 1000, /* touches ride with a commit at most this often */
     TOUCHES_PER_TXN = 2048,               /* each may change a page of its own */
     TOUCH_AGE_MAX_S = 10,                 /* and get their own after so long */
@@ -53,6 +54,7 @@ void retired_list_add(struct retired_list *list, struct pool *pool, uint32_t slo
 struct group {
     struct change_list changes;
     unsigned puts_in_flight;     /* payloads whose writes are not finished */
+    uint64_t payload_bytes;      /* admitted */
     uint64_t opened_ns;          /* monotonic; 0: empty */
     int error;                   /* -errno: a payload among them could not be stored */
     struct retired_list retired; /* RETIRING slots that this group's commit lets go */

@@ -75,7 +75,8 @@ void writer_admit(struct writer *writer) {
     CHECK_ON(WRITER);
     struct rank *rank = writer->rank;
     struct group *group = writer->open;
-    while (writer->queue.first && group->changes.count < GROUP_CHANGES_MAX) {
+    while (writer->queue.first && group->changes.count < GROUP_CHANGES_MAX &&
+           group->payload_bytes < GROUP_BYTES_MAX) {
         struct change *change = writer->queue.first;
         struct put *put = &change->put;
         if (put->version) {
@@ -83,6 +84,7 @@ void writer_admit(struct writer *writer) {
             if (result == -EAGAIN)
                 return;
             put->group = group;
+            group->payload_bytes += put->record.payload_bytes;
             if (result < 0)
                 writer_withdraw(writer, change, result);
         }

@@ -12,7 +12,7 @@
  * beside struct fs) gives it back. main.c sets the serving hook in it, then calls compat_attach()
  * after fuse_session_mount(). fs_operations has `.init = compat_init`.
  *
- * FUSE over io_uring (libfuse >= 3.17) replaces the read side: libfuse's own ring threads call the
+ * FUSE over io_uring (libfuse >= 3.18) replaces the read side: libfuse's own ring threads call the
  * handlers of fs_operations. No handler blocks or keeps per-thread state, so what that takes is a
  * mount option in main.c and no loop.c (compat_payload then finds no segment, and payloads are
  * copied); custom I/O stays for INIT, which always comes through the device.

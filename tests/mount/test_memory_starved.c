@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More half-written files than the memory for staging can hold: each still gets done. */
+/* More half-written files than the memory for staging can hold: each still gets done. And how soon
+ * the memory of whole ones comes back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <criterion/criterion.h>
 
 #include "tests/support/files.h"
+#include "tests/support/freeze.h"
 #include "tests/support/mount.h"
 #include "tests/support/process.h"
 
@@ -88,4 +90,25 @@ Test(memory_starved, files_that_fit_together_can_all_be_written_before_any_is_cl
         for (unsigned i = 0; i < HELD; i++)
             cr_expect_eq(file_check(mount_path(&mount_, "held-%u", i), HELD_BYTES, i), 0);
     }
+}
+
+/* Staging memory comes back with a commit: a backlog is no single group that has to be on the disk
+ * before anybody goes on. */
+Test(memory_backlog, many_puts_at_once_are_committed_in_several_groups) {
+    enum { PUTS = 50, PUT_BYTES = 4 << 20, GROUP_BYTES = 64 << 20 };
+    struct freeze writer = {.count = 0};
+    mount_open(&mount_, &(struct mount_settings){.options = "memory=512M", .size = "512M"});
+    cr_assert_eq(file_put(mount_path(&mount_, "first"), PUT_BYTES, 0), 0);
+    mount_commit(&mount_);
+    uint64_t commits = mount_counter(&mount_, "rank0.commits");
+    cr_assert_eq(freeze_threads(mount_.daemon, "cpl3-write", &writer), 1, "%s", strerror(errno));
+    for (uint64_t i = 1; i <= PUTS; i++)
+        cr_assert_eq(file_put(mount_path(&mount_, "page-%lu", i), PUT_BYTES, i), 0);
+    freeze_end(&writer);
+    mount_commit(&mount_);
+    cr_expect_geq(mount_counter(&mount_, "rank0.commits") - commits,
+                  (uint64_t)PUTS * PUT_BYTES / GROUP_BYTES);
+    for (uint64_t i = 1; i <= PUTS; i++)
+        cr_expect_eq(file_check(mount_path(&mount_, "page-%lu", i), PUT_BYTES, i), 0);
+    mount_close(&mount_);
 }
