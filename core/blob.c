@@ -128,6 +128,11 @@ int blob_header_parse(const struct slot_header *raw, uint32_t epoch,
     return 0;
 }
 
+uint64_t blob_header_fingerprint(const struct slot_header *raw) {
+    uint64_t fingerprint = XXH3_64bits(raw, sizeof(*raw));
+    return fingerprint ? fingerprint : 1;
+}
+
 bool blob_header_matches(const struct blob_header *header, const struct blob_header *expected) {
     return blob_key_equal(&header->key, &expected->key) && header->sequence == expected->sequence &&
            header->payload_bytes == expected->payload_bytes &&

@@ -58,6 +58,9 @@ void blob_header_seal(struct slot_header *ret_raw, const struct blob_header *hea
 int blob_header_parse(const struct slot_header *raw, uint32_t epoch,
                       struct blob_header *ret_header);
 
+/* XXH3-64 of the 64 bytes, never 0: equal iff the headers are (but for a chance of 2^-64). */
+uint64_t blob_header_fingerprint(const struct slot_header *raw);
+
 /* Key, sequence, length and payload checksum all agree (the rest of W4). */
 bool blob_header_matches(const struct blob_header *header, const struct blob_header *expected);
 

@@ -1,61 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `load` cold start: this rank's own slab headers, one aligned 4 KiB read each, many in flight;
- * no payload is read. A slot is LIVE iff its header parses under the epoch and the index maps that
- * hash back to exactly this slot and sequence (and a named blob's name back to it). Everything else
- * is free, and records that no slot confirms are pruned (W5: orphans of a crash end here).
+ * The `load` cold start: first this rank's own slab headers (cold_headers.c), then one walk over
+ * its records in the index; no payload is read. A slot is LIVE iff its header parses under the
+ * epoch and is the one that the index's record of that hash wants in exactly this slot under this
+ * sequence (and a named blob's name leads back to it). Everything else is free, and records that
+ * no slot confirms are pruned (W5: orphans of a crash end here).
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/cold_headers.h"
 #include "core/cold_start.h"
 
-enum { HEADER_READS = 64, PROGRESS_SECONDS = 5 };
-
-/* One confirmed blob. */
-struct found {
-    struct blob_key key;
-    uint64_t last_access_ns;
-};
-struct found_list {
-    struct slot_occupied *occupied; /* same order */
-    struct found *found;
+/* What is known of one pool. */
+struct found_pool {
+    struct pool *pool;
+    struct header_table headers; /* of slots */
+    uint8_t *taken;              /* inline: a bit a slot, what came from disk may name one twice */
+    struct slot_occupied *occupied; /* confirmed */
     size_t count, capacity;
 };
 
-static int add_found(struct found_list *list, const struct blob_key *key,
-                     const struct blob_record *record) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 1024;
-        void *occupied = realloc(list->occupied, capacity * sizeof(*list->occupied));
-        if (occupied)
-            list->occupied = occupied;
-        void *found = occupied ? realloc(list->found, capacity * sizeof(*list->found)) : NULL;
-        if (!found)
-            return -ENOMEM;
-        list->found = found;
-        list->capacity = capacity;
-    }
-    list->occupied[list->count] =
-        (struct slot_occupied){.slot = record->slot, .sequence = record->sequence};
-    list->found[list->count++] =
-        (struct found){.key = *key, .last_access_ns = record->last_access_ns};
+struct found_kind {
+    struct found_pool *pools; /* by number */
+    unsigned pool_count;
+};
+
+struct load_walk {
+    struct rank *rank;
+    struct found_kind kinds[PAYLOAD_KINDS_MAX];
+    struct blob_key *stale; /* no slot confirms them */
+    size_t stale_count, stale_capacity;
+};
+
+/* Room for one more in a row of `count`. */
+static int grow(void **row, size_t count, size_t *capacity, size_t element_bytes) {
+    if (count < *capacity)
+        return 0;
+    size_t larger = *capacity ? *capacity * 2 : 256;
+    void *moved = realloc(*row, larger * element_bytes);
+    if (!moved)
+        return -ENOMEM;
+    *row = moved;
+    *capacity = larger;
     return 0;
-}
-
-static void free_found(struct found_list *list) {
-    free(list->occupied);
-    free(list->found);
-}
-
-static void note_sequence(struct rank *rank, uint64_t sequence) {
-    if (rank->next_sequence <= sequence)
-        rank->next_sequence = sequence + 1;
 }
 
 static void note_access(struct rank *rank, uint64_t access_ns) {
@@ -63,7 +53,7 @@ static void note_access(struct rank *rank, uint64_t access_ns) {
         atomic_store(&rank->last_access_ns, access_ns);
 }
 
-/* does the index agree? */
+/* does the disk agree? */
 
 static bool name_leads_back(struct rank *rank, const struct blob_key *key,
                             const struct blob_record *record) {
@@ -73,195 +63,166 @@ static bool name_leads_back(struct rank *rank, const struct blob_key *key,
                            entry.type == NAME_BLOB && blob_key_equal(&entry.blob, key));
 }
 
-static bool is_live(struct rank *rank, const struct pool *pool, uint32_t slot,
-                    const struct blob_header *header, struct blob_record *ret_record) {
-    if (header->key.rank != rank->number || header->key.kind != pool->kind)
-        return false;
-    if (index_get_blob(rank->store->index, &header->key, ret_record) < 0)
-        return false;
-    return ret_record->slot_bytes == pool->slot_bytes && ret_record->slot == slot &&
-           ret_record->sequence == header->sequence &&
-           ret_record->epoch == atomic_load(&rank->epoch) &&
-           ret_record->payload_bytes == header->payload_bytes &&
-           ret_record->payload_checksum == header->payload_checksum &&
-           slot_bytes_for_page(header->payload_bytes) <= pool->slot_bytes &&
-           name_leads_back(rank, &header->key, ret_record);
-}
-
-/* headers */
-
-struct header_read {
-    struct slab_request request;
-    struct iovec piece;
-    uint32_t slot;
-};
-
-struct header_walk {
-    struct rank *rank;
-    struct pool *pool;
-    struct slab_io *io;
-    struct header_read *reads;
-    void *blocks;
-    struct found_list *list;
-    uint64_t next_progress_ns;
-};
-
-static void submit_header_read(struct header_walk *walk, struct header_read *read, uint32_t slot) {
-    uint32_t slot_bytes = walk->pool->slot_bytes;
-    read->slot = slot;
-    read->piece.iov_len = BLOCK_BYTES;
-    read->request =
-        (struct slab_request){.slab = atomic_load(&walk->pool->slab),
-                              .offset = (uint64_t)(slot + 1ull) * slot_bytes - BLOCK_BYTES,
-                              .pieces = &read->piece,
-                              .piece_count = 1,
-                              .context = read};
-    slab_io_submit(walk->io, &read->request);
-}
-
-static int take_header(struct header_walk *walk, struct header_read *read) {
-    struct rank *rank = walk->rank;
-    struct blob_header header;
-    struct blob_record record;
-    if (read->request.result < 0) {
-        stats_add(&rank->stats, read_errors, 1);
-        return 0; /* what cannot be read is not there */
-    }
-    const struct slot_header *raw =
-        (const void *)((char *)read->piece.iov_base + BLOCK_BYTES - HEADER_BYTES);
-    if (blob_header_parse(raw, atomic_load(&rank->epoch), &header) < 0) {
-        rank->cold_start.free_headers++;
-        return 0;
-    }
-    note_sequence(rank, header.sequence);
-    if (!is_live(rank, walk->pool, read->slot, &header, &record)) {
-        rank->cold_start.free_headers++;
-        return 0;
-    }
-    note_access(rank, record.last_access_ns);
-    return add_found(walk->list, &header.key, &record);
-}
-
-static void show_progress(struct header_walk *walk, uint32_t slot, uint32_t slots) {
-    uint64_t now = clock_monotonic_ns();
-    if (now < walk->next_progress_ns)
-        return;
-    walk->next_progress_ns = now + PROGRESS_SECONDS * UINT64_C(1000000000);
-    log_notice("rank %u: cold start load: %u of %u slots of %u bytes read", walk->rank->number,
-               slot, slots, walk->pool->slot_bytes);
-}
-
-static int walk_slots(struct header_walk *walk, uint32_t slots) {
-    uint32_t next = 0;
-    int result = 0;
-    for (unsigned i = 0; i < HEADER_READS && next < slots; i++)
-        submit_header_read(walk, &walk->reads[i], next++);
-    while (slab_io_in_flight(walk->io) > 0) {
-        struct slab_request *done = slab_io_wait(walk->io, UINT64_MAX);
-        if (!done)
-            continue;
-        struct header_read *read = done->context;
-        if (result == 0)
-            result = take_header(walk, read);
-        if (result == 0 && next < slots)
-            submit_header_read(walk, read, next++);
-        if (next % 1024 == 0)
-            show_progress(walk, next, slots);
-    }
-    return result;
-}
-
-static int walk_pool(struct header_walk *walk) {
-    struct slab *slab = atomic_load(&walk->pool->slab);
-    uint32_t slots = 0;
-    int result = slab ? slab_slots_in_file(slab, &slots) : 0;
-    if (result == 0 && slots > walk->pool->slots_max)
-        slots = walk->pool->slots_max;
-    return result < 0 ? result : walk_slots(walk, slots);
-}
-
-/* inline blobs */
-
-struct inline_walk {
-    struct rank *rank;
-    struct pool *pool;
-    uint8_t *taken; /* a bit a slot: what came from disk may name one twice */
-    struct found_list *list;
-};
-
-static int take_inline(void *argument, const struct index_blob *blob) {
-    struct inline_walk *walk = argument;
-    struct rank *rank = walk->rank;
+static bool is_confirmed_by_header(struct rank *rank, struct found_pool *found,
+                                   const struct index_blob *blob) {
     const struct blob_record *record = &blob->record;
-    note_sequence(rank, record->sequence);
-    if (record->slot_bytes != 0 || blob->key.kind != 0 || record->slot >= walk->pool->slots_max ||
-        record->epoch != atomic_load(&rank->epoch) || record->payload_bytes > INLINE_BYTES_MAX ||
+    struct blob_header wanted = {.key = blob->key,
+                                 .payload_checksum = record->payload_checksum,
+                                 .sequence = record->sequence,
+                                 .payload_bytes = record->payload_bytes};
+    return slot_bytes_for_page(record->payload_bytes) <= found->pool->slot_bytes &&
+           header_table_take(&found->headers, record->slot, &wanted, record->epoch) &&
+           name_leads_back(rank, &blob->key, record);
+}
+
+static bool is_sound_inline(struct rank *rank, struct found_pool *found,
+                            const struct index_blob *blob) {
+    const struct blob_record *record = &blob->record;
+    if (record->slot >= found->pool->slots_max || record->payload_bytes > INLINE_BYTES_MAX ||
         !name_leads_back(rank, &blob->key, record))
-        return 0;
-    uint8_t bit = (uint8_t)(1u << (record->slot & 7));
-    if (walk->taken[record->slot / 8] & bit)
-        return 0;
-    walk->taken[record->slot / 8] |= bit;
+        return false;
+    uint8_t bit = (uint8_t)(1u << (record->slot & 7)), *taken = &found->taken[record->slot / 8];
+    if (*taken & bit)
+        return false;
+    *taken |= bit;
+    return true;
+}
+
+/* NULL: none has slots of this size. */
+static struct found_pool *pool_of_record(struct load_walk *walk, uint8_t kind,
+                                         const struct blob_record *record) {
+    if (kind >= walk->rank->budget_count)
+        return NULL;
+    const struct pool *pool =
+        budget_pool_by_slot_bytes(walk->rank->budgets[kind], record->slot_bytes);
+    return pool ? &walk->kinds[kind].pools[pool->number] : NULL;
+}
+
+/* The pool in which the blob lives, or NULL. */
+static struct found_pool *confirm(struct load_walk *walk, const struct index_blob *blob) {
+    struct rank *rank = walk->rank;
+    struct found_pool *found = pool_of_record(walk, blob->key.kind, &blob->record);
+    if (!found || blob->record.epoch != atomic_load(&rank->epoch))
+        return NULL;
+    bool live = found->pool->is_inline ? is_sound_inline(rank, found, blob)
+                                       : is_confirmed_by_header(rank, found, blob);
+    return live ? found : NULL;
+}
+
+static int add_live(struct rank *rank, struct found_pool *found, const struct index_blob *blob) {
+    const struct blob_record *record = &blob->record;
+    int result =
+        grow((void **)&found->occupied, found->count, &found->capacity, sizeof(*found->occupied));
+    if (result < 0)
+        return result;
+    found->occupied[found->count++] =
+        (struct slot_occupied){.slot = record->slot, .sequence = record->sequence};
     note_access(rank, record->last_access_ns);
-    return add_found(walk->list, &blob->key, record);
+    return gc_insert(rank->gcs[blob->key.kind], found->pool->number, record->slot, &blob->key,
+                     record->sequence, record->last_access_ns);
 }
 
-static int walk_inline(struct rank *rank, struct pool *pool, struct found_list *list) {
-    AUTO_FREE uint8_t *taken = calloc(pool->slots_max / 8 + 1, 1);
-    if (!taken)
-        return -ENOMEM;
-    struct inline_walk walk = {.rank = rank, .pool = pool, .taken = taken, .list = list};
-    uint64_t bad;
-    return index_each_blob(rank->store->index, rank->number, take_inline, &walk, &bad);
-}
-
-/* pools and GC */
-
-static int rebuild_pool(struct rank *rank, struct pool *pool, const struct found_list *list) {
-    struct gc *gc = rank->gcs[pool->kind];
-    int result = budget_rebuild_pool(pool->budget, pool, list->occupied, list->count);
+static int take_blob(void *argument, const struct index_blob *blob) {
+    struct load_walk *walk = argument;
+    struct rank *rank = walk->rank;
+    struct found_pool *found = confirm(walk, blob);
+    if (blob->record.slot_bytes == 0 && rank->next_sequence <= blob->record.sequence)
+        rank->next_sequence = blob->record.sequence + 1; /* no header tells it */
+    if (found)
+        return add_live(rank, found, blob);
+    int result =
+        grow((void **)&walk->stale, walk->stale_count, &walk->stale_capacity, sizeof(*walk->stale));
     if (result == 0)
-        result = gc_add_pool(gc, pool->number, pool->slots_max, pool->slot_bytes);
-    for (size_t i = 0; i < list->count && result == 0; i++)
-        result = gc_insert(gc, pool->number, list->occupied[i].slot, &list->found[i].key,
-                           list->occupied[i].sequence, list->found[i].last_access_ns);
-    if (pool->is_inline)
-        rank->cold_start.live_inline += list->count;
-    else
-        rank->cold_start.live_slots += list->count;
+        walk->stale[walk->stale_count++] = blob->key;
     return result;
 }
 
-static int load_pool(struct header_walk *walk, struct pool *pool) {
-    struct found_list list = {0};
-    walk->pool = pool;
-    walk->list = &list;
-    int result = pool->is_inline ? walk_inline(walk->rank, pool, &list) : walk_pool(walk);
-    if (result == 0 && list.count == 0 && pool->exact && !walk->rank->store->config.read_only)
+/* pools */
+
+static int find_in_pool(struct rank *rank, struct header_reader *reader, struct found_pool *found) {
+    struct pool *pool = found->pool;
+    int result =
+        gc_add_pool(rank->gcs[pool->kind], pool->number, pool->slots_max, pool->slot_bytes);
+    if (result < 0 || !pool->is_inline)
+        return result < 0 ? result : header_reader_read(reader, pool, &found->headers);
+    found->taken = calloc(pool->slots_max / 8 + 1, 1);
+    return found->taken ? 0 : -ENOMEM;
+}
+
+static int find_in_kind(struct load_walk *walk, struct header_reader *reader, unsigned kind) {
+    struct budget *budget = walk->rank->budgets[kind];
+    struct found_kind *found = &walk->kinds[kind];
+    found->pools = calloc(GC_POOLS_MAX, sizeof(*found->pools));
+    int result = found->pools ? 0 : -ENOMEM;
+    struct pool *pool;
+    for (unsigned i = 0; result == 0 && (pool = budget_pool_at(budget, i)); i++) {
+        found->pools[i].pool = pool;
+        found->pool_count++;
+        result = find_in_pool(walk->rank, reader, &found->pools[i]);
+    }
+    return result;
+}
+
+static int rebuild_pool(struct rank *rank, struct found_pool *found) {
+    struct pool *pool = found->pool;
+    int result = 0;
+    if (found->count == 0 && pool->exact && !rank->store->config.read_only)
         result = budget_drop_slab(pool->budget, pool);
     if (result == 0)
-        result = rebuild_pool(walk->rank, pool, &list);
-    free_found(&list);
+        result = budget_rebuild_pool(pool->budget, pool, found->occupied, found->count);
+    if (pool->is_inline) {
+        rank->cold_start.live_inline += found->count;
+    } else {
+        rank->cold_start.live_slots += found->count;
+        rank->cold_start.free_headers -= found->count;
+    }
     return result;
 }
 
-static int load_pools(struct rank *rank) {
-    AUTO_FREE struct header_read *reads = calloc(HEADER_READS, sizeof(*reads));
-    AUTO_FREE char *blocks = aligned_alloc(BLOCK_BYTES, (size_t)HEADER_READS * BLOCK_BYTES);
-    if (!reads || !blocks)
-        return -ENOMEM;
-    for (unsigned i = 0; i < HEADER_READS; i++)
-        reads[i].piece.iov_base = blocks + (size_t)i * BLOCK_BYTES;
-    struct header_walk walk = {.rank = rank,
-                               .reads = reads,
-                               .next_progress_ns =
-                                   clock_monotonic_ns() + PROGRESS_SECONDS * UINT64_C(1000000000)};
-    int result = slab_io_open(rank->store->config.engine, HEADER_READS, &walk.io);
-    struct pool *pool;
-    for (unsigned kind = 0; kind < rank->budget_count; kind++)
-        for (unsigned i = 0; result == 0 && (pool = budget_pool_at(rank->budgets[kind], i)); i++)
-            result = load_pool(&walk, pool);
-    slab_io_close(walk.io);
+static int rebuild_pools(struct load_walk *walk) {
+    int result = 0;
+    for (unsigned kind = 0; kind < walk->rank->budget_count; kind++)
+        for (unsigned i = 0; i < walk->kinds[kind].pool_count && result == 0; i++)
+            result = rebuild_pool(walk->rank, &walk->kinds[kind].pools[i]);
+    return result;
+}
+
+static void free_walk(struct load_walk *walk) {
+    for (unsigned kind = 0; kind < walk->rank->budget_count; kind++) {
+        struct found_kind *found = &walk->kinds[kind];
+        for (unsigned i = 0; i < found->pool_count; i++) {
+            header_table_free(&found->pools[i].headers);
+            free(found->pools[i].taken);
+            free(found->pools[i].occupied);
+        }
+        free(found->pools);
+    }
+    free(walk->stale);
+}
+
+static int read_headers(struct load_walk *walk) {
+    struct header_reader *reader;
+    int result = header_reader_open(walk->rank, &reader);
+    if (result < 0)
+        return result;
+    for (unsigned kind = 0; kind < walk->rank->budget_count && result == 0; kind++)
+        result = find_in_kind(walk, reader, kind);
+    header_reader_close(reader);
+    return result;
+}
+
+static int load_blobs(struct rank *rank) {
+    struct load_walk walk = {.rank = rank};
+    uint64_t bad;
+    int result = read_headers(&walk);
+    if (result == 0)
+        result = index_each_blob(rank->store->index, rank->number, take_blob, &walk, &bad);
+    if (result == 0)
+        result = rebuild_pools(&walk);
+    if (result == 0 && !rank->store->config.read_only)
+        result = cold_delete_blobs(rank, walk.stale, walk.stale_count);
+    rank->cold_start.pruned_records = walk.stale_count;
+    free_walk(&walk);
     return result;
 }
 
@@ -299,55 +260,7 @@ static int fit_to_size(struct rank *rank) {
     return 0;
 }
 
-/* pruning */
-
-struct key_list {
-    struct rank *rank;
-    struct blob_key *keys;
-    size_t count, capacity;
-};
-
-static bool is_confirmed(struct rank *rank, const struct blob_key *key,
-                         const struct blob_record *record) {
-    if (key->kind >= rank->budget_count)
-        return false;
-    struct pool *pool = budget_pool_by_slot_bytes(rank->budgets[key->kind], record->slot_bytes);
-    if (!pool || record->slot >= pool->slots_max ||
-        !slot_pool_pin(pool->slots, record->slot, record->sequence))
-        return false;
-    slot_pool_unpin(pool->slots, record->slot);
-    struct gc_victim known;
-    return gc_get(rank->gcs[key->kind], pool->number, record->slot, &known) &&
-           blob_key_equal(&known.key, key);
-}
-
-static int collect_unconfirmed(void *argument, const struct index_blob *blob) {
-    struct key_list *list = argument;
-    if (is_confirmed(list->rank, &blob->key, &blob->record))
-        return 0;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 256;
-        struct blob_key *keys = realloc(list->keys, capacity * sizeof(*keys));
-        if (!keys)
-            return -ENOMEM;
-        list->keys = keys;
-        list->capacity = capacity;
-    }
-    list->keys[list->count++] = blob->key;
-    return 0;
-}
-
-static int prune_blobs(struct rank *rank) {
-    struct key_list list = {.rank = rank};
-    uint64_t bad;
-    int result =
-        index_each_blob(rank->store->index, rank->number, collect_unconfirmed, &list, &bad);
-    if (result == 0 && !rank->store->config.read_only)
-        result = cold_delete_blobs(rank, list.keys, list.count);
-    rank->cold_start.pruned_records = list.count;
-    free(list.keys);
-    return result;
-}
+/* names */
 
 struct name_walk {
     struct rank *rank;
@@ -391,9 +304,7 @@ static int prune_names(struct rank *rank) {
 }
 
 int cold_load(struct rank *rank) {
-    int result = load_pools(rank);
-    if (result == 0)
-        result = prune_blobs(rank);
+    int result = load_blobs(rank);
     if (result == 0)
         result = prune_names(rank);
     if (result == 0 && !rank->store->config.read_only)

@@ -77,6 +77,19 @@ Test(blob, every_single_flipped_bit_of_a_header_is_refused) {
     }
 }
 
+Test(blob, a_fingerprint_tells_headers_apart_by_any_bit_and_is_never_zero) {
+    struct blob_header header = example_header();
+    const struct slot_header whole = sealed(&header, 7);
+    uint64_t fingerprint = blob_header_fingerprint(&whole);
+    cr_expect_eq(blob_header_fingerprint(&whole), fingerprint);
+    cr_expect_neq(fingerprint, 0);
+    for (unsigned bit = 0; bit < 8 * HEADER_BYTES; bit++) {
+        struct slot_header raw = whole;
+        ((uint8_t *)&raw)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        cr_expect_neq(blob_header_fingerprint(&raw), fingerprint, "bit %u", bit);
+    }
+}
+
 Test(blob, a_header_of_another_epoch_is_refused) {
     struct blob_header header = example_header(), parsed;
     struct slot_header raw = sealed(&header, 7);
