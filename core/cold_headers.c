@@ -19,6 +19,7 @@ enum {
     ROW_BYTES = 512 << 10,
     MEMORY_BYTES = 4 << 20,
     HUGE_PAGE_BYTES = 2 << 20,
+    MAP_BYTES = MEMORY_BYTES + HUGE_PAGE_BYTES,
     /* Where a block of each takes as long as all of it: 3 GB/s / 90,000 reads/s is 33 KiB here,
      * less on disks that read more blocks a second. */
     WHOLE_SLOT_BYTES_MAX = 24 << 10,
@@ -38,7 +39,7 @@ struct header_reader {
     /* fixed after open */
     struct rank *rank;
     struct slab_io *io;
-    uint8_t *memory;
+    uint8_t *map, *memory; /* MEMORY_BYTES of it, on huge pages if there are some */
     uint64_t next_progress_ns;
     /* of the pool being read */
     struct pool *pool;
@@ -47,19 +48,27 @@ struct header_reader {
     struct header_read reads[READS_MAX];
 };
 
+/* Zeros. Not malloc's: it would keep what was freed, some bytes a slot, for the life of the mount.
+ */
+static void *map_memory(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 int header_reader_open(struct rank *rank, struct header_reader **ret_reader) {
     struct header_reader *reader = calloc(1, sizeof(*reader));
     if (!reader)
         return -ENOMEM;
     reader->rank = rank;
     reader->next_progress_ns = clock_monotonic_ns() + PROGRESS_NS;
-    reader->memory = aligned_alloc(HUGE_PAGE_BYTES, MEMORY_BYTES);
+    reader->map = map_memory(MAP_BYTES);
     int result =
-        reader->memory ? slab_io_open(rank->store->config.engine, READS_MAX, &reader->io) : -ENOMEM;
+        reader->map ? slab_io_open(rank->store->config.engine, READS_MAX, &reader->io) : -ENOMEM;
     if (result < 0) {
         header_reader_close(reader);
         return result;
     }
+    reader->memory = reader->map + -(uintptr_t)reader->map % HUGE_PAGE_BYTES;
     madvise(reader->memory, MEMORY_BYTES, MADV_HUGEPAGE); /* a wish */
     *ret_reader = reader;
     return 0;
@@ -69,7 +78,8 @@ void header_reader_close(struct header_reader *reader) {
     if (!reader)
         return;
     slab_io_close(reader->io);
-    free(reader->memory);
+    if (reader->map)
+        munmap(reader->map, MAP_BYTES);
     free(reader);
 }
 
@@ -106,7 +116,8 @@ bool header_table_take(struct header_table *table, uint32_t slot,
 }
 
 void header_table_free(struct header_table *table) {
-    free(table->fingerprints);
+    if (table->fingerprints)
+        munmap(table->fingerprints, table->slots * sizeof(uint64_t));
     *table = (struct header_table){0};
 }
 
@@ -203,11 +214,10 @@ int header_reader_read(struct header_reader *reader, struct pool *pool,
         slots = pool->slots_max;
     reader->pool = pool;
     reader->next_slot = 0;
-    reader->table = (struct header_table){
-        .fingerprints = calloc(slots + 1ull, sizeof(uint64_t)),
-        .slots = slots,
-    };
-    if (!reader->table.fingerprints)
+    reader->table = (struct header_table){.slots = slots};
+    if (slots > 0)
+        reader->table.fingerprints = map_memory(slots * sizeof(uint64_t));
+    if (slots > 0 && !reader->table.fingerprints)
         return -ENOMEM;
     read_all(reader);
     *ret_table = reader->table;
