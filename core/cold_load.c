@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The `load` cold start: first this rank's own slab headers (cold_headers.c), then one walk over
- * its records in the index; no payload is read. A slot is LIVE iff its header parses under the
- * epoch and is the one that the index's record of that hash wants in exactly this slot under this
- * sequence (and a named blob's name leads back to it). Everything else is free, and records that
- * no slot confirms are pruned (W5: orphans of a crash end here).
+ * its names and one over its records in the index; no payload is looked at. A slot is LIVE iff its
+ * header parses under the epoch and is the one that the index's record of that hash wants in
+ * exactly this slot under this sequence (and a named blob's name leads back to it). Everything else
+ * is free; names without a record and records that no slot confirms are pruned (W5: orphans of a
+ * crash end here). Named blobs are confirmed by the walk over the names, which looks each record
+ * up, the others by that over the records, which looks nothing up.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@ struct load_walk {
     struct found_kind kinds[PAYLOAD_KINDS_MAX];
     struct blob_key *stale; /* no slot confirms them */
     size_t stale_count, stale_capacity;
+    struct index_txn *names_txn; /* opened at the first name to go */
 };
 
 /* Room for one more in a row of `count`. */
@@ -55,31 +58,19 @@ static void note_access(struct rank *rank, uint64_t access_ns) {
 
 /* does the disk agree? */
 
-static bool name_leads_back(struct rank *rank, const struct blob_key *key,
-                            const struct blob_record *record) {
-    struct name_entry entry;
-    return !key->named || (index_get_name(rank->store->index, record->directory, record->name,
-                                          record->name_bytes, &entry) == 0 &&
-                           entry.type == NAME_BLOB && blob_key_equal(&entry.blob, key));
-}
-
-static bool is_confirmed_by_header(struct rank *rank, struct found_pool *found,
-                                   const struct index_blob *blob) {
+static bool is_confirmed_by_header(struct found_pool *found, const struct index_blob *blob) {
     const struct blob_record *record = &blob->record;
     struct blob_header wanted = {.key = blob->key,
                                  .payload_checksum = record->payload_checksum,
                                  .sequence = record->sequence,
                                  .payload_bytes = record->payload_bytes};
     return slot_bytes_for_page(record->payload_bytes) <= found->pool->slot_bytes &&
-           header_table_take(&found->headers, record->slot, &wanted, record->epoch) &&
-           name_leads_back(rank, &blob->key, record);
+           header_table_take(&found->headers, record->slot, &wanted, record->epoch);
 }
 
-static bool is_sound_inline(struct rank *rank, struct found_pool *found,
-                            const struct index_blob *blob) {
+static bool is_sound_inline(struct found_pool *found, const struct index_blob *blob) {
     const struct blob_record *record = &blob->record;
-    if (record->slot >= found->pool->slots_max || record->payload_bytes > INLINE_BYTES_MAX ||
-        !name_leads_back(rank, &blob->key, record))
+    if (record->slot >= found->pool->slots_max || record->payload_bytes > INLINE_BYTES_MAX)
         return false;
     uint8_t bit = (uint8_t)(1u << (record->slot & 7)), *taken = &found->taken[record->slot / 8];
     if (*taken & bit)
@@ -98,17 +89,6 @@ static struct found_pool *pool_of_record(struct load_walk *walk, uint8_t kind,
     return pool ? &walk->kinds[kind].pools[pool->number] : NULL;
 }
 
-/* The pool in which the blob lives, or NULL. */
-static struct found_pool *confirm(struct load_walk *walk, const struct index_blob *blob) {
-    struct rank *rank = walk->rank;
-    struct found_pool *found = pool_of_record(walk, blob->key.kind, &blob->record);
-    if (!found || blob->record.epoch != atomic_load(&rank->epoch))
-        return NULL;
-    bool live = found->pool->is_inline ? is_sound_inline(rank, found, blob)
-                                       : is_confirmed_by_header(rank, found, blob);
-    return live ? found : NULL;
-}
-
 static int add_live(struct rank *rank, struct found_pool *found, const struct index_blob *blob) {
     const struct blob_record *record = &blob->record;
     int result =
@@ -122,18 +102,85 @@ static int add_live(struct rank *rank, struct found_pool *found, const struct in
                      record->sequence, record->last_access_ns);
 }
 
+/* A blob whose name, if it has one, leads back to it. */
+static int take_if_confirmed(struct load_walk *walk, const struct index_blob *blob) {
+    struct found_pool *found = pool_of_record(walk, blob->key.kind, &blob->record);
+    if (!found || blob->record.epoch != atomic_load(&walk->rank->epoch))
+        return 0;
+    bool live =
+        found->pool->is_inline ? is_sound_inline(found, blob) : is_confirmed_by_header(found, blob);
+    return live ? add_live(walk->rank, found, blob) : 0;
+}
+
+static bool is_live(struct load_walk *walk, const struct index_blob *blob) {
+    const struct found_pool *found = pool_of_record(walk, blob->key.kind, &blob->record);
+    struct gc_victim known;
+    return found &&
+           gc_get(walk->rank->gcs[blob->key.kind], found->pool->number, blob->record.slot,
+                  &known) &&
+           blob_key_equal(&known.key, &blob->key);
+}
+
 static int take_blob(void *argument, const struct index_blob *blob) {
     struct load_walk *walk = argument;
     struct rank *rank = walk->rank;
-    struct found_pool *found = confirm(walk, blob);
     if (blob->record.slot_bytes == 0 && rank->next_sequence <= blob->record.sequence)
         rank->next_sequence = blob->record.sequence + 1; /* no header tells it */
-    if (found)
-        return add_live(rank, found, blob);
-    int result =
+    int result = blob->key.named ? 0 : take_if_confirmed(walk, blob);
+    if (result < 0 || is_live(walk, blob))
+        return result;
+    result =
         grow((void **)&walk->stale, walk->stale_count, &walk->stale_capacity, sizeof(*walk->stale));
     if (result == 0)
         walk->stale[walk->stale_count++] = blob->key;
+    return result;
+}
+
+/* names */
+
+static void take_directory(struct rank *rank, uint64_t directory) {
+    uint64_t id = directory & ((UINT64_C(1) << DIRECTORY_RANK_SHIFT) - 1);
+    rank->cold_start.directories++;
+    if (rank->next_directory <= id)
+        rank->next_directory = id + 1;
+}
+
+static bool leads_to(uint64_t directory, const struct index_name *name,
+                     const struct blob_record *record) {
+    return record->directory == directory && record->name_bytes == name->name_bytes &&
+           memcmp(record->name, name->name, name->name_bytes) == 0;
+}
+
+static int take_name(void *argument, uint64_t directory, const struct index_name *name) {
+    struct load_walk *walk = argument;
+    struct rank *rank = walk->rank;
+    if (name->entry.type == NAME_DIRECTORY) {
+        take_directory(rank, name->entry.directory);
+        return 0;
+    }
+    struct index_blob blob;
+    blob.key = name->entry.blob;
+    if (index_get_blob(rank->store->index, &blob.key, &blob.record) == 0 &&
+        leads_to(directory, name, &blob.record))
+        return take_if_confirmed(walk, &blob); /* a named one: others have no name in the record */
+    rank->cold_start.pruned_names++;
+    if (rank->store->config.read_only)
+        return 0;
+    int result = walk->names_txn ? 0 : index_txn_begin(rank->store->index, &walk->names_txn);
+    if (result == 0)
+        result = index_txn_delete_name(walk->names_txn, directory, name->name, name->name_bytes);
+    return result == -ENOENT ? 0 : result;
+}
+
+static int walk_names(struct load_walk *walk) {
+    struct rank *rank = walk->rank;
+    uint64_t bad;
+    int result = index_each_name(rank->store->index, rank->number, take_name, walk, &bad);
+    if (walk->names_txn && result == 0)
+        result = index_txn_commit(walk->names_txn);
+    else
+        index_txn_abort(walk->names_txn);
+    atomic_store(&rank->directories, rank->cold_start.directories);
     return result;
 }
 
@@ -216,6 +263,8 @@ static int load_blobs(struct rank *rank) {
     uint64_t bad;
     int result = read_headers(&walk);
     if (result == 0)
+        result = walk_names(&walk);
+    if (result == 0)
         result = index_each_blob(rank->store->index, rank->number, take_blob, &walk, &bad);
     if (result == 0)
         result = rebuild_pools(&walk);
@@ -260,53 +309,8 @@ static int fit_to_size(struct rank *rank) {
     return 0;
 }
 
-/* names */
-
-struct name_walk {
-    struct rank *rank;
-    struct index_txn *txn; /* opened at the first name to go */
-};
-
-static int take_name(void *argument, uint64_t directory, const struct index_name *name) {
-    struct name_walk *walk = argument;
-    struct rank *rank = walk->rank;
-    struct blob_record record;
-    if (name->entry.type == NAME_DIRECTORY) {
-        uint64_t id = name->entry.directory & ((UINT64_C(1) << DIRECTORY_RANK_SHIFT) - 1);
-        rank->cold_start.directories++;
-        if (rank->next_directory <= id)
-            rank->next_directory = id + 1;
-        return 0;
-    }
-    if (index_get_blob(rank->store->index, &name->entry.blob, &record) == 0 &&
-        record.directory == directory && record.name_bytes == name->name_bytes &&
-        memcmp(record.name, name->name, name->name_bytes) == 0)
-        return 0;
-    rank->cold_start.pruned_names++;
-    if (rank->store->config.read_only)
-        return 0;
-    int result = walk->txn ? 0 : index_txn_begin(rank->store->index, &walk->txn);
-    if (result == 0)
-        result = index_txn_delete_name(walk->txn, directory, name->name, name->name_bytes);
-    return result == -ENOENT ? 0 : result;
-}
-
-static int prune_names(struct rank *rank) {
-    struct name_walk walk = {.rank = rank};
-    uint64_t bad;
-    int result = index_each_name(rank->store->index, rank->number, take_name, &walk, &bad);
-    if (walk.txn && result == 0)
-        result = index_txn_commit(walk.txn);
-    else
-        index_txn_abort(walk.txn);
-    atomic_store(&rank->directories, rank->cold_start.directories);
-    return result;
-}
-
 int cold_load(struct rank *rank) {
     int result = load_blobs(rank);
-    if (result == 0)
-        result = prune_names(rank);
     if (result == 0 && !rank->store->config.read_only)
         result = fit_to_size(rank);
     return result;
