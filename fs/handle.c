@@ -144,6 +144,5 @@ void handle_kill(struct handle *handle, int error) {
     stats_add(rank_get_stats(handle->rank), dead_writers, 1);
     buffer_destroy(handle->buffer);
     handle->buffer = NULL;
-    handle->hashed_bytes = 0;
     park_end_growing(handle->fs, handle);
 }

@@ -69,7 +69,6 @@ static void settle(struct fs *fs, struct handle *handle, struct version *version
     struct inode *inode = handle->inode;
     struct file *file = handle->file;
     handle->buffer = NULL;
-    handle->hashed_bytes = 0;
     handle->base = version;
     handle->owner_count = 0;
     atomic_store(&handle->pending, 0);

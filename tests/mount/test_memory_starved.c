@@ -94,6 +94,8 @@ Test(memory_starved, files_that_fit_together_can_all_be_written_before_any_is_cl
 
 /* Staging memory comes back with a commit: a backlog is no single group that has to be on the disk
  * before anybody goes on. */
+TestSuite(memory_backlog, .fini = close_mount, .timeout = 60);
+
 Test(memory_backlog, many_puts_at_once_are_committed_in_several_groups) {
     enum { PUTS = 50, PUT_BYTES = 4 << 20, GROUP_BYTES = 64 << 20 };
     struct freeze writer = {.count = 0};
@@ -110,5 +112,4 @@ Test(memory_backlog, many_puts_at_once_are_committed_in_several_groups) {
                   (uint64_t)PUTS * PUT_BYTES / GROUP_BYTES);
     for (uint64_t i = 1; i <= PUTS; i++)
         cr_expect_eq(file_check(mount_path(&mount_, "page-%lu", i), PUT_BYTES, i), 0);
-    mount_close(&mount_);
 }

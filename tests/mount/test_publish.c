@@ -191,15 +191,22 @@ Test(publish, a_cancelled_writer_does_not_disturb_the_next_file_of_that_name) {
     }
 }
 
+/* 5000 bytes, shared. */
+static char *map_new(const char *path, int *ret_fd) {
+    *ret_fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    cr_assert_geq(*ret_fd, 0);
+    cr_assert_eq(ftruncate(*ret_fd, 5000), 0);
+    char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, *ret_fd, 0);
+    cr_assert_neq(map, MAP_FAILED);
+    return map;
+}
+
 /* RELEASE comes when the mapping goes: long after the close, and after what others wrote since. */
 Test(publish, what_was_written_after_a_close_is_not_undone_by_its_release) {
     const char *path = mount_path(&mount, "file");
     for (int mapped = 0; mapped < 2; mapped++) {
-        int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        cr_assert_geq(fd, 0);
-        cr_assert_eq(ftruncate(fd, 5000), 0);
-        char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        cr_assert_neq(map, MAP_FAILED);
+        int fd;
+        char *map = map_new(path, &fd);
         if (mapped)
             memset(map, 'm', 5000);
         cr_assert_eq(close(fd), 0);
@@ -214,11 +221,8 @@ Test(publish, what_was_written_after_a_close_is_not_undone_by_its_release) {
 Test(publish, a_release_after_a_rename_publishes_under_the_new_name) {
     const char *path = mount_path(&mount, "target"), *temp = mount_path(&mount, "target.tmp");
     for (uint64_t round = 1; round < 4; round++) {
-        int fd = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        cr_assert_geq(fd, 0);
-        cr_assert_eq(ftruncate(fd, 5000), 0);
-        char *map = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        cr_assert_neq(map, MAP_FAILED);
+        int fd;
+        char *map = map_new(temp, &fd);
         fill_pattern(map, 5000, round, 0);
         cr_assert_eq(close(fd), 0);
         cr_assert_eq(rename(temp, path), 0);
