@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two accounts of a budget, its slots, and how space moves between pools (see budget.h). The
- * rule backed <= limit is kept in one place: a slot gets its first blocks only in grow, after
- * make_room.
+ * rule backed <= limit is kept in two places: a slot gets its first blocks only in grow, after
+ * make_room, and in grow_ahead, which stays below the limit.
  */
 #include "core/budget_internal.h"
 
@@ -10,6 +10,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
+
+enum { GROW_AHEAD_BYTES = 32 << 20 };
 
 /* taken: any thread */
 
@@ -137,6 +139,28 @@ static int open_slab(struct budget *budget, struct pool *pool) {
     return r;
 }
 
+/*
+ * Gives blocks to many slots that were never used, ahead of their writes. A write that makes the
+ * file longer or fills a hole holds up all others of that file; these do neither. Only what the
+ * limit leaves anyway, so nothing is taken from another pool for it. True: there is one now.
+ */
+static bool grow_ahead(struct budget *budget, struct pool *pool) {
+    uint64_t backed = budget_backed_bytes(budget);
+    uint64_t room = backed < budget->limit_bytes ? budget->limit_bytes - backed : 0;
+    uint64_t bytes = pool->slot_bytes > GROW_AHEAD_BYTES ? pool->slot_bytes : GROW_AHEAD_BYTES;
+    if (bytes > room / 4) /* other sizes come, too */
+        bytes = room / 4;
+    uint32_t first, fresh = slot_pool_fresh_slots(pool->slots, &first);
+    uint64_t count = bytes / pool->slot_bytes;
+    if (count > fresh)
+        count = fresh;
+    if (count == 0 || slab_allocate(atomic_load(&pool->slab), first, (uint32_t)count) != 0)
+        return false;
+    slot_pool_back_fresh(pool->slots, (uint32_t)count);
+    add_backed(budget, count * pool->slot_bytes);
+    return true;
+}
+
 /* A slot without blocks; they exist from here on, though the write that makes them comes later. */
 static int grow(struct budget *budget, struct pool *pool, uint32_t *ret_slot) {
     if (slot_pool_free_slots(pool->slots) == 0)
@@ -146,6 +170,8 @@ static int grow(struct budget *budget, struct pool *pool, uint32_t *ret_slot) {
         return r;
     r = slot_pool_allocate(pool->slots, ret_slot);
     CHECK(r == 0);
+    if (!pool->is_inline)
+        (void)slab_allocate(atomic_load(&pool->slab), *ret_slot, 1); /* else the write does */
     add_backed(budget, pool->slot_bytes);
     CHECK(budget_backed_bytes(budget) <= budget->limit_bytes);
     return 0;
@@ -159,7 +185,7 @@ int budget_allocate_slot(struct budget *budget, struct pool *pool, uint32_t *ret
     int r = open_slab(budget, pool);
     if (r)
         return r;
-    if (slot_pool_backed_free_slots(pool->slots) > 0)
+    if (slot_pool_backed_free_slots(pool->slots) > 0 || grow_ahead(budget, pool))
         return slot_pool_allocate(pool->slots, ret_slot);
     return grow(budget, pool, ret_slot);
 }

@@ -127,16 +127,27 @@ int slab_read_header(const struct slab *slab, uint32_t slot, void *block) {
     return request.result;
 }
 
-int slab_punch(struct slab *slab, uint32_t slot) {
-    int64_t offset = slot_offset(slab, slot);
+static int change_blocks(const struct slab *slab, int mode, uint32_t slot, uint32_t count) {
+    CHECK(count > 0 && count <= slab->slots_max - slot);
     int result;
     do
-        result = fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-                           slab->slot_bytes);
+        result =
+            fallocate(slab->fd, mode, slot_offset(slab, slot), (int64_t)count * slab->slot_bytes);
     while (result != 0 && errno == EINTR);
     if (result == 0)
         return 0;
     return errno == ENOSYS ? -EOPNOTSUPP : -errno;
+}
+
+int slab_allocate(struct slab *slab, uint32_t slot, uint32_t count) {
+    int result = change_blocks(slab, 0, slot, count);
+    if (result != 0) /* it may have got some of them */
+        change_blocks(slab, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, slot, count);
+    return result;
+}
+
+int slab_punch(struct slab *slab, uint32_t slot) {
+    return change_blocks(slab, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, slot, 1);
 }
 
 bool slab_can_punch(int directory_fd) {

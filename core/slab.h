@@ -39,6 +39,10 @@ int slab_disk_bytes(const struct slab *slab, uint64_t *ret_bytes);
  * last 64 bytes. Past the end of the file it is zeros. Blocking. -errno of the disk. */
 int slab_read_header(const struct slab *slab, uint32_t slot, void *block);
 
+/* Makes the file reach over a row of slots, with blocks for all of them that read as zeros: writes
+ * there neither extend the file nor allocate, which file systems do one at a time. -ENOSPC or
+ * -EOPNOTSUPP (the file system cannot): none of them has blocks. */
+int slab_allocate(struct slab *slab, uint32_t slot, uint32_t count);
 /* Gives the slot's disk blocks back. -EOPNOTSUPP where the file system cannot. */
 int slab_punch(struct slab *slab, uint32_t slot);
 /* Cuts the file to so many slots; a shorter one stays as it is. */

@@ -163,6 +163,25 @@ int slot_pool_take_backed(struct slot_pool *pool, uint32_t *ret_slot) {
     return 0;
 }
 
+uint32_t slot_pool_fresh_slots(const struct slot_pool *pool, uint32_t *ret_first) {
+    *ret_first = pool->fresh;
+    return pool->slots_max - pool->fresh;
+}
+
+void slot_pool_back_fresh(struct slot_pool *pool, uint32_t count) {
+    CHECK(count <= pool->slots_max - pool->fresh);
+    uint32_t first = pool->fresh;
+    pool->fresh += count;
+    for (uint32_t slot = pool->fresh; slot-- > first;) {
+        _Atomic uint64_t *word = word_of(pool, slot);
+        CHECK(atomic_load(word) == 0);
+        atomic_store(word, BACKED);
+        list_push(pool, &pool->backed, slot);
+    }
+    counter_add(&pool->backed_free_slots, (int32_t)count);
+    counter_add(&pool->backed_slots, (int32_t)count);
+}
+
 void slot_pool_free(struct slot_pool *pool, uint32_t slot) {
     _Atomic uint64_t *word = word_of(pool, slot);
     uint64_t old = atomic_load(word);

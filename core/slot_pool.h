@@ -29,6 +29,10 @@ void slot_pool_destroy(struct slot_pool *pool);
 /* FREE -> WRITING, backed. Prefers a backed slot, then a punched one, then the lowest that was
  * never used. -ENOSPC when none is free. */
 int slot_pool_allocate(struct slot_pool *pool, uint32_t *ret_slot);
+/* Of the slots that were never used: the first one and how many there are. */
+uint32_t slot_pool_fresh_slots(const struct slot_pool *pool, uint32_t *ret_first);
+/* The first so many of them have blocks now: backed, the lowest to be allocated first. */
+void slot_pool_back_fresh(struct slot_pool *pool, uint32_t count);
 /* WRITING or unpinned RETIRING -> FREE, backed. Aborts on double free, out of range, pinned. */
 void slot_pool_free(struct slot_pool *pool, uint32_t slot);
 /* WRITING -> LIVE under this sequence (unique in the rank; its low bits go into the word). */

@@ -79,6 +79,25 @@ Test(slot_pool, a_slot_with_blocks_is_preferred_to_growing) {
     slot_pool_destroy(pool);
 }
 
+Test(slot_pool, fresh_slots_that_got_blocks_come_lowest_first) {
+    struct slot_pool *pool = create(10);
+    uint32_t first;
+    allocate(pool);
+    cr_expect_eq(slot_pool_fresh_slots(pool, &first), 9);
+    cr_expect_eq(first, 1);
+    slot_pool_back_fresh(pool, 3);
+    expect_counts(pool, 9, 3, 4);
+    for (uint32_t slot = 1; slot < 4; slot++)
+        cr_expect_eq(allocate(pool), slot);
+    slot_pool_back_fresh(pool, 6);
+    expect_counts(pool, 6, 6, 10);
+    cr_expect_eq(slot_pool_fresh_slots(pool, &first), 0);
+    for (uint32_t slot = 4; slot < 10; slot++)
+        cr_expect_eq(allocate(pool), slot);
+    expect_counts(pool, 0, 0, 10);
+    slot_pool_destroy(pool);
+}
+
 Test(slot_pool, a_punched_slot_is_preferred_to_a_longer_file) {
     struct slot_pool *pool = create(10);
     for (int i = 0; i < 3; i++)
