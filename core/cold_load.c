@@ -5,8 +5,9 @@
  * header parses under the epoch and is the one that the index's record of that hash wants in
  * exactly this slot under this sequence (and a named blob's name leads back to it). Everything else
  * is free; names without a record and records that no slot confirms are pruned (W5: orphans of a
- * crash end here). Named blobs are confirmed by the walk over the names, which looks each record
- * up, the others by that over the records, which looks nothing up.
+ * crash end here; a read-only mount hides them in the overlay). Named blobs are confirmed by the
+ * walk over the names, which looks each record up, the others by that over the records, which looks
+ * nothing up.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -165,7 +166,8 @@ static int take_name(void *argument, uint64_t directory, const struct index_name
         return take_if_confirmed(walk, &blob); /* a named one: others have no name in the record */
     rank->cold_start.pruned_names++;
     if (rank->store->config.read_only)
-        return 0;
+        return overlay_remove_name(rank->overlay, directory, name->name, name->name_bytes,
+                                   ++rank->next_change);
     int result = walk->names_txn ? 0 : index_txn_begin(rank->store->index, &walk->names_txn);
     if (result == 0)
         result = index_txn_delete_name(walk->names_txn, directory, name->name, name->name_bytes);
@@ -258,6 +260,30 @@ static int read_headers(struct load_walk *walk) {
     return result;
 }
 
+/* What no slot confirms is neither listed nor found; a read-only mount can only hide it. */
+static int hide_blob(struct rank *rank, const struct blob_key *key) {
+    struct blob_record record;
+    struct name_entry entry;
+    uint64_t change = ++rank->next_change;
+    int result = 0;
+    if (key->named && index_get_blob(rank->store->index, key, &record) == 0 &&
+        index_get_name(rank->store->index, record.directory, record.name, record.name_bytes,
+                       &entry) == 0 &&
+        entry.type == NAME_BLOB && blob_key_equal(&entry.blob, key))
+        result = overlay_remove_name(rank->overlay, record.directory, record.name,
+                                     record.name_bytes, change);
+    return result < 0 ? result : overlay_remove_blob(rank->overlay, key, change);
+}
+
+static int prune_blobs(struct rank *rank, const struct blob_key *keys, size_t count) {
+    if (!rank->store->config.read_only)
+        return cold_delete_blobs(rank, keys, count);
+    int result = 0;
+    for (size_t i = 0; i < count && result == 0; i++)
+        result = hide_blob(rank, &keys[i]);
+    return result;
+}
+
 static int load_blobs(struct rank *rank) {
     struct load_walk walk = {.rank = rank};
     uint64_t bad;
@@ -268,8 +294,8 @@ static int load_blobs(struct rank *rank) {
         result = index_each_blob(rank->store->index, rank->number, take_blob, &walk, &bad);
     if (result == 0)
         result = rebuild_pools(&walk);
-    if (result == 0 && !rank->store->config.read_only)
-        result = cold_delete_blobs(rank, walk.stale, walk.stale_count);
+    if (result == 0)
+        result = prune_blobs(rank, walk.stale, walk.stale_count);
     rank->cold_start.pruned_records = walk.stale_count;
     free_walk(&walk);
     return result;

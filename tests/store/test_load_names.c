@@ -131,10 +131,11 @@ Test(load_names, a_name_that_the_record_does_not_know_goes_alone) {
     expect_files(0, 0);
 }
 
-Test(load_names, a_name_whose_slot_is_torn_goes_with_its_record) {
+/* The header of file `file`'s slot becomes zeros; the store is closed. */
+static void tear_slot(unsigned file) {
     struct blob_record record;
     char path[160], zeros[HEADER_BYTES] = {0};
-    cr_assert_eq(rank_get_blob(world.rank, &keys[3], &record), 0);
+    cr_assert_eq(rank_get_blob(world.rank, &keys[file], &record), 0);
     cr_assert_eq(record.slot_bytes, SLOT);
     store_world_close(&world);
     snprintf(path, sizeof(path), "%s/rank0/any-%d.slab", world.path, SLOT);
@@ -143,9 +144,46 @@ Test(load_names, a_name_whose_slot_is_torn_goes_with_its_record) {
                  HEADER_BYTES);
     cr_assert_eq(fsync(fd), 0);
     close(fd);
+}
+
+Test(load_names, a_name_whose_slot_is_torn_goes_with_its_record) {
+    tear_slot(3);
     store_world_reopen(&world, COLD_START_LOAD);
     expect_pruned(1, 0);
     expect_files(3, 1);
+}
+
+static size_t listed(void) {
+    struct list_entry entry = {.cookie = 0};
+    size_t total = 0, count;
+    while (rank_list(world.rank, directory_root(0), entry.cookie, &entry, 1, &count) == 0 && count)
+        total++;
+    return total;
+}
+
+Test(load_names, a_read_only_mount_neither_lists_nor_finds_what_is_torn) {
+    cr_assert_eq(world_put(world.rank, 100, PAGE, 1), 0);
+    cr_assert_eq(world_put(world.rank, 101, PAGE, 1), 0);
+    world_commit(world.rank);
+    struct blob_record record;
+    struct blob_key hash = hash_key(0, 100);
+    cr_assert_eq(rank_get_blob(world.rank, &hash, &record), 0);
+    cr_assert_eq(listed(), FILES + 2);
+    char path[160];
+    tear_slot(3);
+    snprintf(path, sizeof(path), "%s/rank0/any-%d.slab", world.path, SLOT);
+    cr_assert_eq(truncate(path, record.slot * (off_t)SLOT), 0);
+
+    world.config.read_only = true;
+    store_world_reopen(&world, COLD_START_LOAD);
+    expect_pruned(3, 0);
+    cr_expect_eq(listed(), FILES - 1);
+    cr_expect_eq(rank_get_blob(world.rank, &hash, &record), -ENOENT);
+    expect_files(3, 1);
+
+    world.config.read_only = false; /* and nothing was taken from the disk */
+    store_world_reopen(&world, COLD_START_LOAD);
+    expect_pruned(3, 0);
 }
 
 Test(load_names, what_does_not_agree_stays_on_disk_when_read_only) {
@@ -155,6 +193,8 @@ Test(load_names, what_does_not_agree_stays_on_disk_when_read_only) {
     world.config.read_only = true;
     store_world_reopen(&world, COLD_START_LOAD);
     expect_pruned(0, 1);
+    expect_files(3, 1);
+    cr_expect_eq(listed(), FILES - 1);
     world.config.read_only = false;
     store_world_reopen(&world, COLD_START_LOAD);
     expect_pruned(0, 1);
