@@ -29,7 +29,9 @@ FUSE_LIBS := $(call libs,fuse3,-lfuse3)
 TOOL_LIBS := $(call libs,jansson,-ljansson)
 TEST_LIBS := $(call libs,criterion,-lcriterion) -lm
 
-CPPFLAGS := -D_GNU_SOURCE -I. $(call cflags,fuse3 lmdb libxxhash liburing jansson criterion)
+# What --version prints.
+VERSION := 1
+CPPFLAGS := -D_GNU_SOURCE -DCPL3_VERSION='"$(VERSION)"' -I. $(call cflags,fuse3 lmdb libxxhash liburing jansson criterion)
 # CFLAGS and LDFLAGS stay the user's.
 COMPILE = $(CC) -std=gnu17 $(CPPFLAGS) $(WARNINGS) $(OPTIMIZE) $(CFLAGS)
 LINK    = $(CC) $(OPTIMIZE) $(CFLAGS) $(LDFLAGS)

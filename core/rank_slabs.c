@@ -57,8 +57,9 @@ static int check_slab(struct rank *rank, const char *name) {
         return 0;
     if (config->cold_start == COLD_START_LOAD && !rank->cold_start.empty_because[0])
         return refuse(rank, name, kind, declared);
-    log_notice("rank %u: starting empty: %s is of no declared payload kind; removed", rank->number,
-               name);
+    log_notice(
+        "rank %u: %s is removed: the rank starts empty, and its payload kind is not declared",
+        rank->number, name);
     return unlinkat(rank->directory_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 

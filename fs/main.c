@@ -108,11 +108,13 @@ static void say_serving(struct daemon *daemon) {
              config->rank_first, config->rank_last);
     snprintf(key, sizeof key, "rank%u.engine", config->rank_first);
     find_in_stats(daemon->store, key, engine, sizeof engine);
-    log_notice("serving %s: store %s, rank %s, size %s each, cold start %s: %" PRIu64
-               " blobs, engine %s, %u threads on /dev/fuse, protocol 7.%u%s",
+    log_notice("serving %s: store %s, rank %s, size %s%s, cold start %s: %" PRIu64
+               " blobs, engine %s, %u thread%s on /dev/fuse, protocol 7.%u%s",
                daemon->mountpoint, config->store_path, ranks, size,
+               config->rank_first == config->rank_last ? "" : " each",
                config->cold_start == COLD_START_LOAD ? "load" : "clear", count_blobs(daemon->store),
-               engine, daemon->options->threads, compat_kernel_minor(compat),
+               engine, daemon->options->threads, daemon->options->threads == 1 ? "" : "s",
+               compat_kernel_minor(compat),
                compat_has_shared_mmap(compat) ? "" : ", no shared mmap");
     if (daemon->options->allow_other && !process_has_capability(CAP_SYS_PTRACE))
         log_notice("allow_other without CAP_SYS_PTRACE: a file of another user whose writer is "

@@ -45,5 +45,5 @@ void options_print_help(FILE *out) {
 }
 
 void options_print_version(FILE *out) {
-    fprintf(out, "cpl3 %s (libfuse %s, FUSE protocol 7)\n", OPTIONS_VERSION, fuse_pkgversion());
+    fprintf(out, "cpl3 %s (libfuse %s, FUSE protocol 7)\n", CPL3_VERSION, fuse_pkgversion());
 }

@@ -268,7 +268,7 @@ static const struct option_entry table[] = {
      "threads that answer requests", parse_threads},
     {"engine", "auto|uring|posix", "auto", "auto, uring, posix",
      "how the disk is read and written", parse_engine},
-    {"max_file", "BYTES", "256M, at most size/4 and memory/2", "4K to 2G" SIZE_WORDS,
+    {"max_file", "BYTES", "256M, at most memory/2 and a quarter of what payload kinds leave of size", "4K to 2G" SIZE_WORDS,
      "largest file; longer writes fail with EFBIG", parse_max_file},
     {"df", "used|reclaimable", "used", "used, reclaimable",
      "reclaimable: statfs counts what GC can evict as free", parse_df},

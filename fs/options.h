@@ -15,7 +15,6 @@
 
 #include "core/config.h"
 
-#define OPTIONS_VERSION "1"
 #define COLD_START_VARIABLE "SGLANG_CP_L3_COLD_START"
 
 enum { OPTIONS_MESSAGE_BYTES = 1024 };

@@ -19,7 +19,22 @@ static void print_help(FILE *out) {
     fputs("Usage: cpl3 COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n", out);
     for (unsigned i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\n`cpl3 COMMAND --help` tells more.\n", out);
+    fputs("\n`cpl3 help COMMAND` tells more; `cpl3 --version` which one this is.\n", out);
+}
+
+static int run(const char *name, int argc, char **argv) {
+    for (unsigned i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc, argv);
+    fprintf(stderr, "cpl3: no command '%s'; `cpl3 help` lists them\n", name);
+    return EXIT_USAGE;
+}
+
+static int help(int argc, char **argv) {
+    if (argc > 1)
+        return run(argv[1], 2, (char *[]){argv[1], "--help", NULL});
+    print_help(stdout);
+    return EXIT_GOOD;
 }
 
 int main(int argc, char **argv) {
@@ -27,14 +42,12 @@ int main(int argc, char **argv) {
         print_help(stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
+    const char *first = argv[1];
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0)
+        return help(argc - 1, argv + 1);
+    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
+        puts("cpl3 " CPL3_VERSION);
         return EXIT_GOOD;
     }
-    for (unsigned i = 0; i < COMMANDS; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "cpl3: no command '%s'; `cpl3 help` lists them\n", argv[1]);
-    return EXIT_USAGE;
+    return run(first, argc - 1, argv + 1);
 }
