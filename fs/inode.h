@@ -7,7 +7,8 @@
  *             another sequence.
  *   private   made for one LOOKUP of a hot name; pins the version that this LOOKUP saw until its
  *             first OPEN decides what it is for (rule P7). Unopened pins are bounded in number and
- * age. staging   has a writer: belongs to that handle alone until its RELEASE.
+ *             age.
+ *   staging   has a writer: belongs to that handle alone until its RELEASE.
  *
  * Everything here is under fs->lock.
  */
@@ -75,6 +76,7 @@ struct inode {
     bool private;
     bool used;    /* its first OPEN has decided */
     bool created; /* by CREATE: the name's entry in the kernel leads here */
+    bool found;   /* made for a LOOKUP of its version: the kernel never had another size for it */
     struct handle *writer;
     uint64_t told_bytes;    /* private: the size in the answer to its LOOKUP */
     uint64_t sequence;      /* of the version that it stands for; 0: none yet */

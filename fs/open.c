@@ -150,12 +150,21 @@ void open_abandon(struct handle *handle, bool entry_counted) {
     handle_close(handle);
 }
 
+/*
+ * FOPEN_DIRECT_IO: no pages in the kernel, and one READ after another. A file that the client
+ * opened O_DIRECT has no pages without it as well, and then the kernel sends the READs of one
+ * read(2) all at once; but it cuts them at the size that it knows.
+ */
+static bool wants_direct_io(const struct handle *handle, int flags) {
+    return !(handle->kind == HANDLE_READ && handle->inode->found && (flags & O_DIRECT));
+}
+
 static void answer_opened(struct opening *opening) {
     struct handle *handle = opening->handle;
     struct fs *fs = handle->fs;
     struct fuse_entry_param entry;
     opening->info.fh = (uint64_t)(uintptr_t)handle;
-    opening->info.direct_io = 1;
+    opening->info.direct_io = wants_direct_io(handle, opening->info.flags);
     opening->info.noflush = handle->kind == HANDLE_READ;
     if (!opening->create) {
         if (fuse_reply_open(opening->request, &opening->info) < 0)

@@ -54,12 +54,13 @@ uint32_t ops_gid(struct fs *fs, fuse_req_t request) {
 
 static struct inode *choose_shared(struct fs *fs, struct file *file,
                                    const struct blob_record *record) {
-    if (file->shared && !file->shared->writer && file->shared->sequence == record->sequence)
+    if (file->shared && file->shared->found && file->shared->sequence == record->sequence)
         return file->shared;
     struct inode *inode = inode_create_file(fs, file);
     if (!inode)
         return NULL;
     inode_set_version(inode, record);
+    inode->found = true;
     file->shared = inode;
     return inode;
 }

@@ -230,6 +230,45 @@ Test(data, direct_io_takes_every_size_offset_and_address) {
     cr_expect(is_pattern(bytes + 1, at, 1, 0));
 }
 
+/* The size comes from a LOOKUP: only then the kernel sends the READs of one read at once. */
+static void expect_direct_reads(const char *path, size_t size, uint64_t seed) {
+    AUTO_FREE char *bytes = malloc(size + 2 * MIB);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    cr_assert_geq(fd, 0, "%s: %s", path, strerror(errno));
+    cr_expect_eq(read(fd, bytes + 1, size + MIB), (ssize_t)size);
+    cr_expect(is_pattern(bytes + 1, size, seed, 0), "%zu bytes at once", size);
+    cr_expect_eq(read(fd, bytes, MIB), 0);
+    cr_expect_eq(pread(fd, bytes, MIB, (off_t)size + 4096), 0);
+    for (size_t offset = size / 3, step = size / 2 + 3; step > 0; step /= 5) {
+        size_t count = step < size - offset ? step : size - offset;
+        cr_expect_eq(pread(fd, bytes + 7, step, (off_t)offset), (ssize_t)count);
+        cr_expect(is_pattern(bytes + 7, count, seed, offset), "%zu bytes at %zu", step, offset);
+    }
+    char *mapped = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    cr_expect(mapped != MAP_FAILED && is_pattern(mapped, size, seed, 0), "mapped");
+    munmap(mapped, size);
+    cr_expect_eq(fcntl(fd, F_SETFL, 0), 0);
+    cr_expect_eq(file_check_fd(fd, size, seed), 0, "switched off later");
+}
+
+Test(data, direct_reads_of_what_was_found_are_whole_and_end_at_its_end) {
+    const size_t sizes[] = {1, 278, 4096, 65537, MIB, 3 * MIB + 777, 9 * MIB + 1, MAX_FILE};
+    enum { SIZES = sizeof sizes / sizeof sizes[0] };
+    for (size_t i = 0; i < SIZES; i++)
+        cr_expect_eq(file_put(mount_path(&mount, "%032zx", sizes[i]), sizes[i], i), 0);
+    mount_stop(&mount);
+    mount_start(&mount, "cold_start=load");
+    for (size_t i = 0; i < SIZES; i++)
+        expect_direct_reads(mount_path(&mount, "%032zx", sizes[i]), sizes[i], i);
+    /* Written in this mount, and then found. */
+    for (size_t i = 0; i < SIZES; i++) {
+        const char *path = mount_path(&mount, "%032zx", sizes[i]);
+        cr_expect_eq(file_put(path, sizes[i] - i, 100 + i), 0);
+        expect_direct_reads(path, sizes[i] - i, 100 + i);
+        expect_direct_reads(path, sizes[i] - i, 100 + i);
+    }
+}
+
 Test(data, direct_io_can_be_switched_on_later) {
     const char *path = mount_path(&mount, "fcntl");
     int fd = open_new(path, O_RDWR);

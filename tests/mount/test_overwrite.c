@@ -146,7 +146,7 @@ static void read_mapped(int fd, size_t bytes, int kind) {
 
 static void read_once(unsigned random) {
     static char bytes[BYTES_MAX + 1];
-    AUTO_CLOSE int fd = open(shared->path, O_RDONLY | O_CLOEXEC | (random % 7 ? 0 : O_DIRECT));
+    AUTO_CLOSE int fd = open(shared->path, O_RDONLY | O_CLOEXEC | (random % 3 ? 0 : O_DIRECT));
     if (fd < 0) {
         if (errno != ENOENT || !(shared->ways & UNLINK))
             return wrong("open for reading");
