@@ -108,6 +108,8 @@ static void operate(struct worker *worker, const struct job *job, uint64_t opera
         return engine->put_durable(worker, put_id);
     case JOB_GET:
         return engine->get(worker, id);
+    case JOB_GET_DIRECT:
+        return (engine->get_direct ? engine->get_direct : engine->get)(worker, id);
     case JOB_HAS:
     case JOB_HAS_NOT:
         if (engine->has(worker, id) != (job->kind == JOB_HAS))

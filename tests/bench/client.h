@@ -23,7 +23,7 @@ void client_destroy(struct client *client);
 /* Bytes of the client's buffers that are huge pages, of those that should be, in percent. */
 unsigned client_huge_percent(const struct client *client);
 
-enum job_kind { JOB_PUT, JOB_PUT_DURABLE, JOB_GET, JOB_HAS, JOB_HAS_NOT };
+enum job_kind { JOB_PUT, JOB_PUT_DURABLE, JOB_GET, JOB_GET_DIRECT, JOB_HAS, JOB_HAS_NOT };
 
 struct job {
     enum job_kind kind;

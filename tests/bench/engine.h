@@ -34,10 +34,11 @@ struct worker {
 };
 
 enum measured {
-    MEASURES_PAGES = 1,    /* puts and cold gets */
-    MEASURES_HOT_GETS = 2, /* it has a read cache */
-    MEASURES_NAMES = 4,    /* stat and listings */
-    MEASURES_EVICTION = 8, /* it keeps to its capacity by itself */
+    MEASURES_PAGES = 1,        /* puts and cold gets */
+    MEASURES_HOT_GETS = 2,     /* it has a read cache */
+    MEASURES_NAMES = 4,        /* stat and listings */
+    MEASURES_EVICTION = 8,     /* it keeps to its capacity by itself */
+    MEASURES_DIRECT_GETS = 16, /* for clients that open O_DIRECT, or what they are compared with */
 };
 
 struct engine {
@@ -64,6 +65,7 @@ struct engine {
     void (*put)(struct worker *worker, uint64_t id);
     void (*put_durable)(struct worker *worker, uint64_t id);
     void (*get)(struct worker *worker, uint64_t id);
+    void (*get_direct)(struct worker *worker, uint64_t id); /* NULL: like get */
     bool (*has)(struct worker *worker, uint64_t id);
     /* Objects that were removed to keep to the capacity, since prepare. */
     uint64_t (*count_evictions)(struct target *target);

@@ -2,6 +2,7 @@
 /* The cpl3 mount: the client's file calls on rank 0 of a store of its own. */
 #include "tests/bench/engine.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,13 +63,18 @@ static void get(struct worker *worker, uint64_t id) {
     files_get(worker, id, 0);
 }
 
+static void get_direct(struct worker *worker, uint64_t id) {
+    files_get(worker, id, O_DIRECT);
+}
+
 static uint64_t count_evictions(struct target *target) {
     return daemon_counter(&target->daemon, "evictions");
 }
 
 const struct engine engine_cpl3 = {
     .name = "cpl3",
-    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_NAMES | MEASURES_EVICTION,
+    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_DIRECT_GETS | MEASURES_NAMES |
+                MEASURES_EVICTION,
     .huge_buffers = true,
     .prepare = prepare,
     .make_reusable = make_reusable,
@@ -78,6 +84,7 @@ const struct engine engine_cpl3 = {
     .put = put,
     .put_durable = put_durable,
     .get = get,
+    .get_direct = get_direct,
     .has = files_has,
     .count_evictions = count_evictions,
 };

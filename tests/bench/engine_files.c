@@ -125,7 +125,7 @@ static void get_direct(struct worker *worker, uint64_t id) {
 /* Rewriting by O_TRUNC is what files_put does: nothing to make reusable. */
 const struct engine engine_ext4_buffered = {
     .name = "ext4-buffered",
-    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_NAMES,
+    .measures = MEASURES_PAGES | MEASURES_HOT_GETS | MEASURES_DIRECT_GETS | MEASURES_NAMES,
     .huge_buffers = true,
     .fills_page_cache = true,
     .prepare = prepare,
@@ -152,7 +152,7 @@ const struct engine engine_ext4_direct_plain = {
 
 const struct engine engine_ext4_direct_huge = {
     .name = "ext4-direct-huge",
-    .measures = MEASURES_PAGES,
+    .measures = MEASURES_PAGES | MEASURES_DIRECT_GETS,
     .huge_buffers = true,
     .prepare = prepare,
     .sync = sync_files,

@@ -81,6 +81,8 @@ def figures(results, goal):
                      if goal.operation == report.MEMORY[0] else None,
         "raw_reuse_gain": ratio(rate(results, reuse, report.RAW), raw),
         "reuse_gain": ratio(rate(results, reuse, report.CPL3), mine),
+        "direct": median(results.speed_ratio((goal.operation + ", O_DIRECT", *key[1:]),
+                                             report.BUFFERED)),
         "with_fsync": median(results.speed_ratio(durable, report.BUFFERED)),
         **request_figures(results, goal.operation, goal.size),
     }

@@ -16,7 +16,7 @@ EVICTOR = "ext4-lru"  # a client that keeps a directory to its size by itself
 ENGINES = (CPL3, BUFFERED, "ext4-direct-plain", "ext4-direct-huge", ROCKSDB, RAW)
 BELOW, PAST = "put, below capacity", "put, far past capacity"
 PAGES = ("put, first fill", "put, reuse", "put + fsync, first fill", "put + fsync, reuse",
-         "cold get", "hot get")
+         "cold get", "cold get, O_DIRECT", "hot get", "hot get, O_DIRECT")
 TIMES = ("stat, cached", "stat, known absent", "listing", "ls -l, cold")
 MEMORY = ("memory of a slot", "memory of a slot, without index pages")
 REPLAY = "replay, "

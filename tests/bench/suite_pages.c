@@ -51,6 +51,7 @@ static uint64_t capacity_bytes(const struct page_plan *plan) {
 struct step {
     const char *operation;
     struct job job;
+    enum measured measured; /* by the engines that are part of this */
     bool cold, warm;
 };
 
@@ -67,7 +68,7 @@ static void measure(struct bench *bench, const struct step *step, struct target 
     else if (engine->fills_page_cache)
         memory_touch(job->count * job->object_bytes / 8 * 9);
     double seconds = client_run(bench->client, target, job);
-    if (job->kind != JOB_GET)
+    if (job->kind == JOB_PUT || job->kind == JOB_PUT_DURABLE)
         engine_settle(target);
     sample_write(bench->csv, &(struct sample){.operation = step->operation,
                                               .engine = engine->name,
@@ -80,9 +81,8 @@ static void measure(struct bench *bench, const struct step *step, struct target 
 }
 
 static void measure_all(struct bench *bench, const struct step *step, unsigned repetition) {
-    enum measured measured = step->warm ? MEASURES_HOT_GETS : MEASURES_PAGES;
     for (size_t i = 0; i < bench->target_count; i++) {
-        struct target *target = bench_turn(bench, repetition, i, measured);
+        struct target *target = bench_turn(bench, repetition, i, step->measured);
         if (target)
             measure(bench, step, target, repetition);
     }
@@ -94,6 +94,7 @@ static void put_all(struct bench *bench, const struct page_plan *plan, unsigned 
         uint64_t count = durable ? plan->durable_puts : plan->puts;
         struct step step = {
             .operation = operation,
+            .measured = MEASURES_PAGES,
             .job = {.kind = durable ? JOB_PUT_DURABLE : JOB_PUT,
                     .threads = thread_counts[i],
                     .object_bytes = plan->object_bytes,
@@ -106,13 +107,14 @@ static void put_all(struct bench *bench, const struct page_plan *plan, unsigned 
 }
 
 static void get_all(struct bench *bench, const struct page_plan *plan, unsigned repetition,
-                    const char *operation, bool hot) {
+                    const char *operation, enum measured measured, bool hot) {
     for (unsigned i = 0; i < THREAD_COUNTS; i++) {
         struct step step = {
             .operation = operation,
+            .measured = measured,
             .cold = !hot,
             .warm = hot,
-            .job = {.kind = JOB_GET,
+            .job = {.kind = measured == MEASURES_DIRECT_GETS ? JOB_GET_DIRECT : JOB_GET,
                     .threads = thread_counts[i],
                     .object_bytes = plan->object_bytes,
                     .first_id = put_set(plan, i),
@@ -130,8 +132,12 @@ static void repeat(struct bench *bench, const struct page_plan *plan, unsigned r
             target->engine->prepare(target, capacity_bytes(plan));
     put_all(bench, plan, repetition, "put, first fill", false);
     put_all(bench, plan, repetition, "put + fsync, first fill", true);
-    get_all(bench, plan, repetition, "cold get", false);
-    get_all(bench, plan, repetition, "hot get", true);
+    get_all(bench, plan, repetition, "cold get", MEASURES_PAGES, false);
+    get_all(bench, plan, repetition, "hot get", MEASURES_HOT_GETS, true);
+    if (plan->object_bytes >= MIB) { /* smaller ones are a single READ in any case */
+        get_all(bench, plan, repetition, "cold get, O_DIRECT", MEASURES_DIRECT_GETS, false);
+        get_all(bench, plan, repetition, "hot get, O_DIRECT", MEASURES_DIRECT_GETS, true);
+    }
     for (size_t i = 0; i < bench->target_count; i++)
         if ((target = bench_turn(bench, repetition, i, MEASURES_PAGES)) &&
             target->engine->make_reusable)
