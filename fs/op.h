@@ -33,7 +33,7 @@ struct op {
     STAILQ_ENTRY(op) next;
 
     /* what is asked */
-    pid_t pid;
+    pid_t pid; /* OP_WRITE, OP_FLUSH: the thread that asks; 0: not known */
     uint64_t lock_owner;
     bool killed;            /* the opener of a mapping is being killed (P4) */
     bool only_longer;       /* OP_RESIZE: never cuts */

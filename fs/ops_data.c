@@ -158,6 +158,7 @@ void ops_write(fuse_req_t request, fuse_ino_t node, const char *bytes, size_t co
     if (!op)
         return (void)fuse_reply_err(request, ENOMEM);
     op->lock_owner = info->lock_owner;
+    op->pid = fuse_req_ctx(request)->pid;
     if (info->flags & O_DSYNC)
         atomic_store(&handle->durable, true);
     op->append = (info->flags & O_APPEND) && !info->writepage;

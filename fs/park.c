@@ -13,10 +13,10 @@
 enum { TICK_NS = 1000000000 };
 
 /* How long a grower has asked for nothing when it counts as stopped: as large as files have been
- * until now; before any was published; and smaller than that. */
+ * until now; and smaller, or before any was published. A busy machine can keep a client from its
+ * processor for some 100 ms. */
 enum {
     GROWER_WHOLE_NS = 50 * 1000 * 1000,
-    GROWER_UNKNOWN_NS = 100 * 1000 * 1000,
     GROWER_INTERRUPTED_NS = 1000 * 1000 * 1000,
 };
 
@@ -170,48 +170,48 @@ static uint64_t capacity_of(const struct handle *handle) {
 }
 
 /* Under the park's lock. It may be whole and just not closed yet; one that was interrupted needs
- * the reserve to itself. */
-static bool grower_has_stopped(const struct park *park, uint64_t now_ns) {
+ * the reserve to itself. `asking`: for another file, the thread of its client, or 0. */
+static bool grower_has_stopped(const struct park *park, pid_t asking, uint64_t now_ns) {
     uint64_t idle_ns = now_ns - park->grower_active_ns;
     if (park->grower_waits)
         return false;
-    if (park->grower_bytes < park->largest_bytes)
-        return idle_ns >= GROWER_INTERRUPTED_NS;
-    return idle_ns >= (park->largest_bytes ? GROWER_WHOLE_NS : GROWER_UNKNOWN_NS);
+    if (asking != 0 && asking == park->grower_thread)
+        return true;
+    bool whole = park->largest_bytes > 0 && park->grower_bytes >= park->largest_bytes;
+    return idle_ns >= (whole ? GROWER_WHOLE_NS : GROWER_INTERRUPTED_NS);
 }
 
 /* Under the park's lock. */
-static void make_grower(struct park *park, struct handle *handle, uint64_t now_ns) {
+static void make_grower(struct park *park, struct handle *handle) {
     if (park->grower)
         count_staged(park, park->grower, park->grower_bytes);
     park->grower = handle;
     park->grower_bytes = capacity_of(handle);
-    park->grower_active_ns = now_ns;
-    park->grower_waits = false;
     count_staged(park, handle, 0);
 }
 
-bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes) {
+bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes, pid_t thread) {
     struct buffer_pool *pool = store_buffers(fs->store);
     struct park *park = &fs->park;
     uint64_t share = buffer_pool_share_bytes(pool, BUFFER_STAGING);
     uint64_t grown_bytes = capacity_of(handle) + bytes;
-    uint64_t now_ns = clock_monotonic_ns();
     SCOPE_LOCK(&park->lock);
-    if (park->grower == handle) {
-        park->grower_bytes = grown_bytes;
-        park->grower_active_ns = now_ns;
-        park->grower_waits = false;
-        return true;
-    }
-    if (buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes <= share / 2 &&
+    uint64_t now_ns = clock_monotonic_ns(); /* under the lock: never before the grower's */
+    if (park->grower != handle &&
+        buffer_pool_used_bytes(pool, BUFFER_STAGING) + bytes <= share / 2 &&
         park->staged_bytes - handle->counted_bytes + grown_bytes <= room_beside_grower(fs, share)) {
         count_staged(park, handle, grown_bytes);
         return true;
     }
-    if (park->grower && !grower_has_stopped(park, now_ns))
-        return false;
-    make_grower(park, handle, now_ns);
+    if (park->grower != handle) {
+        if (park->grower && !grower_has_stopped(park, thread, now_ns))
+            return false;
+        make_grower(park, handle);
+    }
+    park->grower_bytes = grown_bytes;
+    park->grower_active_ns = now_ns;
+    park->grower_thread = thread;
+    park->grower_waits = false;
     return true;
 }
 
@@ -263,7 +263,7 @@ void park_give_payload(struct park *park, uint64_t bytes) {
 static void take_runnable(struct park *park, uint64_t now_ns, struct task_list *ret_tasks) {
     TAILQ_CONCAT(ret_tasks, &park->ready, entry);
     struct task *task;
-    bool try_again = park->memory_freed || (park->grower && grower_has_stopped(park, now_ns));
+    bool try_again = park->memory_freed || (park->grower && grower_has_stopped(park, 0, now_ns));
     while ((task = TAILQ_FIRST(&park->starved)) && (try_again || task->deadline_ns <= now_ns)) {
         TAILQ_REMOVE(&park->starved, task, entry);
         task->result = task->deadline_ns <= now_ns ? -ETIMEDOUT : 0;

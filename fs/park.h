@@ -57,6 +57,7 @@ struct park {
     struct handle *grower;     /* may use the staging share's reserve */
     uint64_t grower_bytes;     /* what its buffer has */
     uint64_t grower_active_ns; /* monotonic: when it last asked for more */
+    pid_t grower_thread;       /* the client's that asked; 0: not known */
     bool grower_waits;         /* for what it asked for */
     uint64_t largest_bytes;    /* published through this mount */
     uint64_t staged_bytes;     /* in buffers of all other handles, not published */
@@ -95,10 +96,12 @@ void task_wait_memory(struct task *task, const struct handle *handle, uint64_t n
  * The second half of the staging share is for one growing file at a time, the grower, and the other
  * half-written ones together stay so small that it fits beside them: so they cannot starve each
  * other for good. A grower that has stopped asking gives the role up: some clients close nothing
- * before many files are written. False: wait for memory. True: the bytes count as staged; then
- * either the handle's buffer grows or park_did_not_grow is called.
+ * before many files are written. So it has as soon as its client's thread asks for another file;
+ * else that is guessed from the time. `thread`: of the client, 0 if not known. False: wait for
+ * memory. True: the bytes count as staged; then either the handle's buffer grows or
+ * park_did_not_grow is called.
  */
-bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes);
+bool park_may_grow(struct fs *fs, struct handle *handle, uint64_t bytes, pid_t thread);
 void park_did_not_grow(struct fs *fs, struct handle *handle);
 /* A file of this size was published: what a whole file looks like. */
 void park_note_published(struct fs *fs, uint64_t bytes);

@@ -29,10 +29,12 @@ static uint64_t capacity_ahead(const struct handle *handle, uint64_t need_bytes)
     return doubled > need_bytes ? doubled : need_bytes;
 }
 
-static int try_capacity(struct handle *handle, uint64_t capacity_bytes) {
+static int try_capacity(const struct op *op, uint64_t capacity_bytes) {
+    struct handle *handle = op->handle;
     struct buffer_pool *pool = store_buffers(handle->fs->store);
     uint64_t have = handle->buffer ? buffer_capacity_bytes(handle->buffer) : 0;
-    if (!park_may_grow(handle->fs, handle, buffer_capacity_for(capacity_bytes) - have))
+    uint64_t more = buffer_capacity_for(capacity_bytes) - have;
+    if (!park_may_grow(handle->fs, handle, more, op->pid))
         return -ENOMEM;
     int result = handle->buffer
                      ? buffer_reserve(handle->buffer, capacity_bytes)
@@ -42,10 +44,10 @@ static int try_capacity(struct handle *handle, uint64_t capacity_bytes) {
     return result;
 }
 
-static int try_grow(struct handle *handle, uint64_t need_bytes) {
-    uint64_t ahead = capacity_ahead(handle, need_bytes);
-    int result = try_capacity(handle, ahead);
-    return result < 0 && ahead > need_bytes ? try_capacity(handle, need_bytes) : result;
+static int try_grow(const struct op *op, uint64_t need_bytes) {
+    uint64_t ahead = capacity_ahead(op->handle, need_bytes);
+    int result = try_capacity(op, ahead);
+    return result < 0 && ahead > need_bytes ? try_capacity(op, need_bytes) : result;
 }
 
 static int wait_for_memory(struct op *op, uint64_t need_bytes) {
@@ -59,7 +61,7 @@ static int wait_for_memory(struct op *op, uint64_t need_bytes) {
     if (result < 0)
         return result;
     uint64_t note = park_want_memory(handle->fs);
-    if (try_grow(handle, need_bytes) == 0)
+    if (try_grow(op, need_bytes) == 0)
         return 0;
     op->wait = WAIT_MEMORY;
     task_wait_memory(task, handle, note);
@@ -73,7 +75,7 @@ static int grow(struct op *op, uint64_t need_bytes) {
         op->wait = WAIT_NOTHING;
     if (need_bytes <= (handle->buffer ? buffer_capacity_bytes(handle->buffer) : 0))
         return 0;
-    if (try_grow(handle, need_bytes) == 0)
+    if (try_grow(op, need_bytes) == 0)
         return 0;
     if (timed_out)
         return -ENOSPC;
