@@ -177,7 +177,7 @@ $(B)/bench/measure: $(call objects,$(wildcard tests/bench/*.c)) $(B)/libtools.a 
 bench-deps:
 	@tools/install-deps gnuplot-nox strace librocksdb-dev
 
-bench: bench-deps all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 20 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
+bench: bench-deps all $(B)/bench/measure ## cpl3 against ext4 and the raw disk, 45 minutes; BENCH_DIR= (default build/bench), BENCH_FLAGS=--check
 	@tests/bench/run $(BENCH_FLAGS)
 
 bench-quick: bench-deps all $(B)/bench/measure ## the same with fewer sizes and repetitions, 5 minutes

@@ -11,7 +11,10 @@
 #include "core/check.h"
 #include "core/log.h"
 
-enum { GROW_AHEAD_BYTES = 32 << 20 };
+enum {
+    GROW_AHEAD_BYTES = 32 << 20,
+    GROW_ALONE_SLOTS = 64, /* after it failed: a disk that is nearly full is not filled each time */
+};
 
 /* taken: any thread */
 
@@ -154,8 +157,16 @@ static bool grow_ahead(struct budget *budget, struct pool *pool) {
     uint64_t count = bytes / pool->slot_bytes;
     if (count > fresh)
         count = fresh;
-    if (count == 0 || slab_allocate(atomic_load(&pool->slab), first, (uint32_t)count) != 0)
+    if (budget->grow_alone_slots > 0) {
+        budget->grow_alone_slots--;
         return false;
+    }
+    if (count == 0)
+        return false;
+    if (slab_allocate(atomic_load(&pool->slab), first, (uint32_t)count) != 0) {
+        budget->grow_alone_slots = GROW_ALONE_SLOTS;
+        return false;
+    }
     slot_pool_back_fresh(pool->slots, (uint32_t)count);
     add_backed(budget, count * pool->slot_bytes);
     return true;

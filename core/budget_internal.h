@@ -36,6 +36,8 @@ struct budget {
     _Atomic uint64_t backed_bytes; /* changed by the write thread only */
     _Atomic bool can_punch;
 
+    unsigned grow_alone_slots; /* the write thread's: so many get their blocks one by one */
+
     pthread_mutex_t lock; /* held to add a pool; reading needs none */
     /* atomic: an element is set before the count that covers it, and never changes. Pools of exact
      * classes that gave up their place stay: their size may come back */
