@@ -63,6 +63,7 @@ def figures(results, goal):
     four = (goal.operation, goal.size, 4)
     reuse = (goal.operation.replace("first fill", "reuse"), *key[1:])
     durable = (goal.operation.replace("put,", "put + fsync,"), *key[1:])
+    below = (report.BELOW, *key[1:])
     mine, ext4, raw = (rate(results, key, engine)
                        for engine in (report.CPL3, report.BUFFERED, report.RAW))
     each, ext4_each, raw_each = (each_seconds(results, key, engine)
@@ -73,6 +74,8 @@ def figures(results, goal):
     return {
         "ext4": ext4, "raw": raw, "needed": needed, "of_raw": of_raw, "four_of_raw": four_of_raw,
         "each": each, "ext4_each": ext4_each, "raw_each": raw_each,
+        "rocksdb_each": each_seconds(results, key, report.ROCKSDB),
+        "below_each": each_seconds(results, below, report.CPL3),
         "ext4_of_raw": ratio(ext4, raw), "needed_of_raw": ratio(needed, raw),
         "each_of_raw": ratio(each, raw_each),
         "four_gain": ratio(four_of_raw, of_raw) if goal.threads == 1 else None,
@@ -110,10 +113,26 @@ def explain(goal, known, reasons):
     return "; ".join(told) or "no figure of this run tells"
 
 
+def row(results, goal, spread, reasons):
+    return [goal.operation, report.size_text(goal.size) if goal.size else "", str(goal.threads),
+            report.goal_text(goal), report.ratio_text(spread),
+            explain(goal, figures(results, goal), reasons)]
+
+
 def rows(results, judgements, path):
     """[operation, size, threads, goal, measured, why] of each missed goal."""
     reasons = read(path)
-    return [[j.goal.operation, report.size_text(j.goal.size) if j.goal.size else "",
-             str(j.goal.threads), report.goal_text(j.goal), report.ratio_text(j.spread),
-             explain(j.goal, figures(results, j.goal), reasons)]
-            for j in judgements if not j.met]
+    return [row(results, j.goal, j.spread, reasons) for j in judgements if not j.met]
+
+
+def peer_rows(results, path):
+    """The same of each page operation in which RocksDB is ahead."""
+    reasons = read(path)
+    found = []
+    for operation in report.PAGES:
+        for key in results.keys(operation):
+            spread = results.speed_ratio(key, report.ROCKSDB)
+            if spread and spread.median < 1:
+                goal = report.Goal(*key, report.ROCKSDB, "higher", 1, None)
+                found.append(row(results, goal, spread, reasons))
+    return found

@@ -334,8 +334,8 @@ def scale_table(results):
                   "time / that of the first row"], rows)
 
 
-def markdown(results, judgements, machine, reasons):
-    """reasons: the rows of the table of missed goals."""
+def markdown(results, judgements, machine, reasons, peers):
+    """reasons, peers: the rows of the tables of missed goals and of peers that are ahead."""
     repetitions = 1 + max(row["repetition"] for row in results.samples)
     met = sum(j.met for j in judgements)
     sections = [
@@ -346,6 +346,8 @@ def markdown(results, judgements, machine, reasons):
         ("Cold start", own_table(results, judgements)),
         ("Goals missed, and why",
          table(["operation", "size", "threads", "goal", "measured", "why"], reasons)),
+        ("RocksDB is ahead, and why",
+         table(["operation", "size", "threads", "wanted", "measured", "why"], peers)),
         ("Trace replay: latency of one get and one put, open to close", replay_table(results)),
         ("More slots, threads, ranks", scale_table(results)),
         ("MB/s of all engines, medians", rate_table(results)),
