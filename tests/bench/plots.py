@@ -9,7 +9,7 @@ import report
 COLOURS = {"cpl3": "#c0392b", "ext4-buffered": "#2471a3", "ext4-direct-plain": "#7fb3d5",
            "ext4-direct-huge": "#48a999", "rocksdb": "#b9770e", "raw": "#555555"}
 HEAD = """
-set terminal svg size 960,500 font 'sans,12' background '#ffffff'
+set terminal svg noenhanced size 960,500 font 'sans,12' background '#ffffff'
 set output '{output}'
 set multiplot layout 1,2 title '{title}'
 set logscale x 2
