@@ -19,6 +19,10 @@
 
 /* budgets */
 
+/* Of the space for undeclared files, this part is left to what the file system needs for slabs in
+ * pieces: on ext4 a block of 4 KiB for at most 340 pieces, each a slot of 8 KiB or more. */
+enum { METADATA_PART = 256 };
+
 static uint64_t kind_slots(const struct config *config, const struct config_kind *kind) {
     if (kind->slots)
         return kind->slots;
@@ -93,6 +97,7 @@ static int open_budget(struct rank *rank, uint8_t kind) {
                                      .read_only = config->read_only};
     if (kind == 0) {
         CHECK(kind0_bytes(config, &options.limit_bytes));
+        options.limit_bytes -= options.limit_bytes / METADATA_PART;
     } else {
         const struct config_kind *declared = &config->kinds[kind - 1];
         options.kind_name = declared->name;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cpl3 command: finds the subcommand in a table and hands over. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,11 +31,34 @@ static int run(const char *name, int argc, char **argv) {
     return EXIT_USAGE;
 }
 
+/* What was printed is not there when the disk is full: that is no success. */
+static int end_of_output(void) {
+    return fflush(stdout) == 0 ? EXIT_GOOD : EXIT_BAD;
+}
+
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+static int refuse(const char *command, const char *argument) {
+    fprintf(stderr, "cpl3 %s: one argument too many: %s\n", command, argument);
+    return EXIT_USAGE;
+}
+
 static int help(int argc, char **argv) {
-    if (argc > 1)
+    if (argc > 2)
+        return refuse(argv[0], argv[2]);
+    if (argc == 2 && !is_help(argv[1]))
         return run(argv[1], 2, (char *[]){argv[1], "--help", NULL});
     print_help(stdout);
-    return EXIT_GOOD;
+    return end_of_output();
+}
+
+static int version(int argc, char **argv) {
+    if (argc > 1)
+        return refuse(argv[0], argv[1]);
+    puts("cpl3 " CPL3_VERSION);
+    return end_of_output();
 }
 
 int main(int argc, char **argv) {
@@ -43,11 +67,9 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     const char *first = argv[1];
-    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0)
+    if (is_help(first))
         return help(argc - 1, argv + 1);
-    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
-        puts("cpl3 " CPL3_VERSION);
-        return EXIT_GOOD;
-    }
+    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0)
+        return version(argc - 1, argv + 1);
     return run(first, argc - 1, argv + 1);
 }

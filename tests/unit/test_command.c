@@ -29,6 +29,7 @@ Test(command, help_lists_the_subcommands_and_tells_of_each) {
     AUTO_FREE char *text = run("help", EXIT_GOOD);
     cr_expect(strstr(text, "\n  replay ") && strstr(text, "\n  verify "), "%s", text);
     expect_same("help", "--help");
+    expect_same("help", "help help");
     expect_same("help verify", "verify --help");
     expect_same("help replay", "replay --help");
     AUTO_FREE char *verify = run("help verify", EXIT_GOOD);
@@ -48,6 +49,10 @@ Test(command, what_is_not_known_is_named_and_changes_nothing) {
         cr_expect(strstr(text, "no command '") && strstr(text, "nothing'"), "%s", text);
         cr_expect_eq(strchr(text, '\n') - text, (long)strlen(text) - 1, "one line: %s", text);
     }
+    free(run("help replay extra", EXIT_USAGE));
+    free(run("--version extra", EXIT_USAGE));
+    free(run("--version >/dev/full", EXIT_BAD));
+    free(run("help >/dev/full", EXIT_BAD));
     AUTO_FREE char *text = run("", EXIT_USAGE);
     cr_expect(strstr(text, "Usage: cpl3 "), "%s", text);
 }
