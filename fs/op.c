@@ -142,7 +142,9 @@ static void finish(struct op *op) {
             fuse_reply_err(op->request, -op->result);
         break;
     case OP_RESIZE:
-        if (op->wants_attributes)
+        if (op->again && op->result == -ESTALE)
+            op->again(op);
+        else if (op->wants_attributes)
             reply_attributes(fs, op->request, op->node, op->result);
         else
             fuse_reply_err(op->request, -op->result);

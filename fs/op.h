@@ -47,6 +47,8 @@ struct op {
     char *copy;             /* OP_WRITE that waits: malloc'ed */
     uint64_t size_bytes;    /* OP_RESIZE, OP_TRUNCATE */
     uint64_t node;          /* of whom attributes are the answer */
+    /* OP_RESIZE by name that comes after its handle's RELEASE: answers instead. Without locks. */
+    void (*again)(struct op *op);
 
     /* how far it is */
     enum op_wait wait;

@@ -190,6 +190,10 @@ static int truncate_private(struct fs *fs, struct inode *inode, struct handle **
     return 0;
 }
 
+static bool is_fresh(const struct inode *inode) {
+    return inode->private && !inode->used;
+}
+
 /*
  * Which handle a size without one is for (P7): what is only staged is resized in place; of
  * something published the kernel has to bring an inode of its own. An empty hash-named file cannot
@@ -200,7 +204,7 @@ static int choose_handle(struct fs *fs, struct inode *inode, uint64_t size_bytes
     struct file *file = inode->file;
     struct blob_record record;
     bool published = file_get_current(file, &record);
-    bool fresh = inode->private && !inode->used;
+    bool fresh = is_fresh(inode);
     if (published && fresh) {
         *ret_kind = OP_TRUNCATE;
         if (size_bytes == 0 && !file->key.named)
@@ -214,24 +218,28 @@ static int choose_handle(struct fs *fs, struct inode *inode, uint64_t size_bytes
         handle_ref(staged);
         return 0;
     }
+    /* The kernel looks a name up again only once: its second inode must not be stale. */
+    if (fresh)
+        return -ENOENT;
     file_heat(fs, file);
     return -ESTALE;
 }
 
 static int start_resize(struct handle *handle, enum op_kind kind, fuse_req_t request, uint64_t node,
-                        uint64_t size_bytes) {
+                        uint64_t size_bytes, void (*again)(struct op *op)) {
     struct op *op = op_create(handle, kind, request);
     if (!op)
         return -ENOMEM;
     op->size_bytes = size_bytes;
     op->node = node;
     op->wants_attributes = true;
+    op->again = again;
     op_submit(op);
     return 0;
 }
 
 static void answer_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes,
-                        struct handle *handle) {
+                        struct handle *handle, void (*again)(struct op *op)) {
     enum op_kind kind = OP_RESIZE;
     int result = 0;
     if (handle) {
@@ -245,7 +253,7 @@ static void answer_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64
         return ops_getattr(request, node, NULL);
     if (result < 0)
         return (void)fuse_reply_err(request, -result);
-    result = start_resize(handle, kind, request, node, size_bytes);
+    result = start_resize(handle, kind, request, node, size_bytes, again);
     if (result < 0 && kind == OP_TRUNCATE)
         handle_close(handle);
     if (kind == OP_RESIZE)
@@ -254,9 +262,24 @@ static void answer_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64
         return (void)fuse_reply_err(request, -result);
 }
 
+static void resize_gone(struct op *op) {
+    struct fs *fs = op->handle->fs;
+    pthread_mutex_lock(&fs->lock);
+    const struct inode *inode = inode_find(fs, op->node);
+    bool fresh = inode && is_fresh(inode);
+    pthread_mutex_unlock(&fs->lock);
+    fuse_reply_err(op->request, fresh ? ENOENT : ESTALE);
+}
+
+/* The handle that was chosen by name has gone meanwhile. What it published is to be cut now; if it
+ * is still there, it published nothing. */
+static void resize_again(struct op *op) {
+    answer_size(op->handle->fs, op->request, op->node, op->size_bytes, NULL, resize_gone);
+}
+
 static void truncate_now(struct opening *opening) {
-    answer_size(opening->task.fs, opening->request, opening->inode->node, opening->size_bytes,
-                NULL);
+    answer_size(opening->task.fs, opening->request, opening->inode->node, opening->size_bytes, NULL,
+                resize_again);
     free(opening);
 }
 
@@ -265,7 +288,7 @@ static bool is_held_back(struct fs *fs, fuse_req_t request, uint64_t node, uint6
     const struct fuse_file_info no_info = {0};
     SCOPE_LOCK(&fs->lock);
     struct inode *inode = inode_find(fs, node);
-    if (!inode || !inode->private || inode->used)
+    if (!inode || !is_fresh(inode))
         return false;
     struct opening *opening = open_create(fs, request, inode, &no_info, 0);
     if (!opening)
@@ -281,7 +304,7 @@ static bool is_held_back(struct fs *fs, fuse_req_t request, uint64_t node, uint6
 static void set_size(struct fs *fs, fuse_req_t request, uint64_t node, uint64_t size_bytes,
                      struct handle *handle) {
     if (handle || !is_held_back(fs, request, node, size_bytes))
-        answer_size(fs, request, node, size_bytes, handle);
+        answer_size(fs, request, node, size_bytes, handle, handle ? NULL : resize_again);
 }
 
 static int set_all_but_size(struct fs *fs, fuse_req_t request, uint64_t node,
